@@ -10,8 +10,8 @@
  * and replayed.
  *
  * Ranks that map each other's memory form a host; without transport ipc (WEIR_TRANSPORT) each rank is a host. All hosts
- * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v, exchange, send,
- * recv, and averages of integers where a host has several ranks.
+ * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v, and averages of
+ * integers where a host has several ranks.
  *
  * All ranks call the operations of one collective in the same order, and the caller keeps that order also where it uses
  * several streams, unless opts.order_streams is set. All ranks give the same operation, count, type and root; otherwise
@@ -250,9 +250,11 @@ typedef struct weir_transfer {
  * one, in the order of their lists. Count and type must be the same at both ends, or WEIR_ERR_MISMATCH becomes the
  * communicator's error. Neither the order nor the size of transfers can make ranks wait for each other in vain. Only
  * ranks with transfers call it, and a call with n = 0 does nothing. A send may complete before its receive runs, if it
- * fits the collective's memory; otherwise it waits for the receive, until the deadline. What a rank sends to itself, it
- * receives in the same call. The buffer of a receive must not overlap another buffer of the call, except that a rank
- * may receive from itself in place. WEIR_ERR_INVALID names the transfer, and nothing is launched. */
+ * fits the collective's memory; otherwise it waits for the receive, until the deadline. Between hosts a transfer passes
+ * through memory of a rank of the receiver's host, which need not make a call. So destroy the collective after the
+ * transfers of all ranks have ended. What a rank sends to itself, it receives in the same call. The buffer of a receive
+ * must not overlap another buffer of the call, except that a rank may receive from itself in place. WEIR_ERR_INVALID
+ * names the transfer, and nothing is launched. */
 WEIR_API WEIR_NODISCARD weir_status weir_exchange(weir_collective *collective, const weir_transfer *transfers,
                                                   uint32_t n, void *stream);
 

@@ -133,7 +133,6 @@ void arguments(weirt_rank *rank)
         char *in = static_cast<char *>(weir_memory_pointer(bench.in));
         char *out = static_cast<char *>(weir_memory_pointer(bench.out));
         const uint32_t beside = rank->rank ^ 1;
-        const uint32_t across = rank->rank ^ 2;
         const weir_extent extents[4] = { { 0, 4 }, { 4, 4 }, { 8, 4 }, { 12, 4 } };
         const weir_collective_request request = { WEIR_ALLREDUCE, WEIR_F32, WEIR_SUM, 0, 1, in, out };
         weir_collective_reduce description;
@@ -141,8 +140,6 @@ void arguments(weirt_rank *rank)
         WEIRT_EXPECT(rank, weir_collective_rank(c) == rank->rank && weir_collective_size(c) == 4);
         refused(&bench, "all_to_all_v", weir_all_to_all_v(c, in, extents, out, extents, WEIR_U8, bench.stream),
                 WEIR_ERR_UNSUPPORTED);
-        refused(&bench, "on another host", weir_send(c, in, 1, WEIR_U8, across, bench.stream), WEIR_ERR_UNSUPPORTED);
-        refused(&bench, "on another host", weir_recv(c, in, 1, WEIR_U8, across, bench.stream), WEIR_ERR_UNSUPPORTED);
         refused(&bench, "rank 4 of 4", weir_send(c, in, 1, WEIR_U8, 4, bench.stream), WEIR_ERR_INVALID);
         refused(&bench, "AVG of integers", weir_allreduce(c, in, out, 1, WEIR_I32, WEIR_AVG, bench.stream),
                 WEIR_ERR_UNSUPPORTED);

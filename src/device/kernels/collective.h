@@ -34,6 +34,7 @@ typedef struct weiri_move_args {
 
 typedef struct weiri_exchange_args {
     weir_dev_collective collective;
+    const weir_exchange_rails *rails; /* NULL: inside a host */
     weir_collective_exchange exchange;
 } weiri_exchange_args;
 
@@ -64,8 +65,9 @@ enum {
 };
 extern const weir_kernel *const weiri_collective_parts_kernels[];
 
-extern const weir_kernel *const weiri_collective_exchange_kernels[]; /* one */
-extern const weir_kernel *const weiri_collective_rails_kernels[];    /* one */
+enum { WEIRI_EXCHANGE_INSIDE, WEIRI_EXCHANGE_FAR };
+extern const weir_kernel *const weiri_collective_exchange_kernels[];
+extern const weir_kernel *const weiri_collective_rails_kernels[]; /* one */
 
 /* Reductions: WEIRI_REDUCE_FORMS kernels for each type, or each type and operation, as listed here. */
 enum {

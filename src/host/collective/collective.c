@@ -177,6 +177,7 @@ static weir_status open_memories(weir_collective *collective, uint64_t bytes, we
     const weir_memory_opts host = { .size = sizeof host, .kind = WEIR_MEMORY_HOST };
     weir_comm *comm = collective->comm;
     weir_dev_collective *device = &collective->device;
+    const uint64_t differences = WEIR_DIFFERENCES_FAR + (uint64_t)collective->size;
     weir_memory *local = NULL;
     if (mine == WEIR_OK) {
         mine = weiri_life_open(collective);
@@ -186,8 +187,7 @@ static weir_status open_memories(weir_collective *collective, uint64_t bytes, we
     }
     collective->memory.local = local;
     if (mine == WEIR_OK) {
-        mine = weir_memory_allocate(comm, (WEIR_COLLECTIVE_RANKS + WEIR_COLLECTIVE_HOSTS) * sizeof(weir_dev_difference),
-                                    &host, &collective->differences);
+        mine = weir_memory_allocate(comm, differences * sizeof(weir_dev_difference), &host, &collective->differences);
     }
     weir_status status = weiri_collective_agree(collective, call, mine, false);
     if (status == WEIR_OK) {
@@ -214,10 +214,11 @@ static bool describe_difference(void *context, weir_status status, char *text, s
 {
     const weir_collective *collective = (const weir_collective *)context;
     const weir_dev_difference *all = (const weir_dev_difference *)weir_memory_host_pointer(collective->differences);
-    for (uint32_t k = 0; status == WEIR_ERR_MISMATCH && k < WEIR_COLLECTIVE_RANKS + WEIR_COLLECTIVE_HOSTS; k++) {
+    for (uint32_t k = 0; status == WEIR_ERR_MISMATCH && k < WEIR_DIFFERENCES_FAR + collective->size; k++) {
         if (weir_arch_load_acquire_sys_u64(&all[k].found) != 0) {
-            const uint32_t peer = k < WEIR_COLLECTIVE_RANKS ? collective->host.ranks[k]
-                                                            : collective->rails.team.ranks[k - WEIR_COLLECTIVE_RANKS];
+            const uint32_t peer = k < WEIR_COLLECTIVE_RANKS  ? collective->host.ranks[k]
+                                  : k < WEIR_DIFFERENCES_FAR ? collective->rails.team.ranks[k - WEIR_COLLECTIVE_RANKS]
+                                                             : collective->rails.ranks[k - WEIR_DIFFERENCES_FAR];
             weiri_call_differ(&all[k], peer, text, bytes);
             return true;
         }

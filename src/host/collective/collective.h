@@ -62,8 +62,12 @@ typedef struct weiri_rails {
     weir_semaphore *semaphores[WEIR_COLLECTIVE_HOSTS];
     weir_proxy *proxy;
     weir_port_channel *channels[WEIR_COLLECTIVE_HOSTS];
-    weir_dev_rails device; /* device.hosts is 1 without rails */
-    uint32_t threads;      /* threads of a block */
+    weir_dev_rails device;                                         /* device.hosts is 1 without rails */
+    uint32_t ranks[WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS]; /* of all hosts, in the communicator */
+    weiri_team_memory mapped;                                      /* the rails' memory of each rank of this host */
+    weir_exchange_rails exchange;                                  /* for exchanges between hosts, */
+    const weir_exchange_rails *far; /* and its copy in device memory; NULL without rails */
+    uint32_t threads;               /* threads of a block */
     uint64_t hold_bytes;
     char *hold; /* data between two steps of an operation, in the rails' memory */
 } weiri_rails;
@@ -78,7 +82,7 @@ struct weir_collective {
     uint32_t size; /* their number */
     weiri_team host;
     weiri_team_memory memory;
-    weir_memory *differences; /* a weir_dev_difference for each rank of the host, then for each host */
+    weir_memory *differences; /* a weir_dev_difference for each rank of the host, each host, each rank of all hosts */
     weir_dev_collective device;
     weiri_rails rails;
     weiri_team_memory *registered; /* memories of weir_collective_register */

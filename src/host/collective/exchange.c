@@ -2,22 +2,26 @@
  *
  * A launch takes a fixed number of transfers of each lane, which is all that a rank sends to one peer, or receives from
  * it. Both ends of a transfer put it into the launch of the same number, and launches of that number wait only for each
- * other. So calls with any number of transfers, in any order, come to an end. */
+ * other. So calls with any number of transfers, in any order, come to an end.
+ *
+ * Between hosts, the launches of a call go by distance. At distance d a rank sends to the host d places after its own,
+ * and receives from the host d places before it. A launch takes two distances, in the same order on all ranks,
+ * beginning with 0, the host itself, and 1. So both ends of a transfer have it in launches of the same distances. */
 #include <string.h>
 
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 #include "src/host/collective/collective.h"
 
-/* A call, and the progress of its lanes. The first index is weir_transfer.receive. */
+/* A call, and the progress of its lanes. The second index is weir_transfer.receive. */
 typedef struct exchange {
     weir_collective *collective;
     const char *name;
     const weir_transfer *transfers;
     uint32_t n;
-    uint32_t first;                            /* rank of the first rank of this host */
-    uint32_t next[2][WEIR_COLLECTIVE_RANKS];   /* the transfer at which the lane continues */
-    uint32_t passed[2][WEIR_COLLECTIVE_RANKS]; /* transfers of the lane before it */
+    uint32_t distance;                                                 /* the first of the launch */
+    uint32_t next[WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS][2];   /* the transfer at which the lane continues */
+    uint32_t passed[WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS][2]; /* transfers of the lane before it */
 } exchange;
 
 /* ---- checks ---------------------------------------------------------------------------------------------------- */
@@ -43,9 +47,6 @@ static weir_status check_transfer(const exchange *e, const weir_transfer *t, con
                           "%s: the form of copies is forced, but a sender does not know the buffer "
                           "of the receiver",
                           e->name);
-    }
-    if (t->peer < e->first || t->peer >= e->first + collective->device.ranks) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: rank %u is on another host", e->name, t->peer);
     }
     return weiri_check_span(collective, e->name, which, span_of(t), weir_dtype_bytes(t->dtype));
 }
@@ -91,17 +92,25 @@ static weir_status check_own(const exchange *e)
 
 /* ---- a launch ---------------------------------------------------------------------------------------------------- */
 
-/* Transfers of each lane that a launch takes: the same on all ranks. */
-static uint32_t window_of(const exchange *e) { return WEIR_EXCHANGE_TRANSFERS / (2 * e->collective->device.ranks); }
+static uint32_t hosts_of(const exchange *e) { return e->collective->rails.device.hosts; }
 
-/* The next transfer of the lane, or NULL. `peer` is the peer's place on this host. */
+/* The distances of a launch. */
+static uint32_t distances_of(const exchange *e) { return hosts_of(e) > 1 ? 2 : 1; }
+
+/* Transfers of each lane that a launch takes: the same on all ranks. */
+static uint32_t window_of(const exchange *e)
+{
+    return WEIR_EXCHANGE_TRANSFERS / (2 * distances_of(e) * e->collective->device.ranks);
+}
+
+/* The next transfer of the lane, or NULL. */
 static const weir_transfer *take(exchange *e, uint32_t peer, bool receive)
 {
-    uint32_t *next = &e->next[receive][peer];
+    uint32_t *next = &e->next[peer][receive];
     while (*next < e->n) {
         const weir_transfer *t = &e->transfers[(*next)++];
-        if (t->peer == e->first + peer && t->receive == receive) {
-            e->passed[receive][peer]++;
+        if (t->peer == peer && t->receive == receive) {
+            e->passed[peer][receive]++;
             return t;
         }
     }
@@ -117,13 +126,16 @@ static void put(weir_exchange_transfer *to, const weir_transfer *t)
 /* Adds the next transfers of a lane, from transfer `*used` of the launch on. */
 static void add_lane(exchange *e, weir_collective_exchange *x, uint32_t peer, bool receive, uint32_t *used)
 {
+    const uint32_t ranks = e->collective->device.ranks;
     weir_exchange_lane *lane = &x->lane[x->lanes];
     const weir_transfer *t = NULL;
     memset(lane, 0, sizeof *lane);
-    lane->peer = peer;
+    lane->peer = (uint8_t)(peer % ranks);
+    lane->host = (uint8_t)(peer / ranks);
+    lane->far = hosts_of(e) > 1 && lane->host != e->collective->rails.device.host;
     lane->receives = receive;
-    lane->first = *used;
-    lane->index = e->passed[receive][peer];
+    lane->first = (uint16_t)*used;
+    lane->index = e->passed[peer][receive];
     while (lane->count < window_of(e) && (t = take(e, peer, receive)) != NULL) {
         put(&x->transfers[(*used)++], t);
         lane->count++;
@@ -131,13 +143,28 @@ static void add_lane(exchange *e, weir_collective_exchange *x, uint32_t peer, bo
     x->lanes += lane->count != 0;
 }
 
+/* Adds the next transfers with all ranks at the distance, in one direction. */
+static void add_lanes(exchange *e, weir_collective_exchange *x, uint32_t distance, bool receive, uint32_t *used)
+{
+    const uint32_t ranks = e->collective->device.ranks;
+    const uint32_t hosts = hosts_of(e);
+    const uint32_t own = e->collective->rails.device.host;
+    const uint32_t host = (receive ? own + hosts - distance : own + distance) % hosts;
+    for (uint32_t k = 0; k < ranks && distance < hosts; k++) {
+        const uint32_t peer = host * ranks + k;
+        if (peer != e->collective->rank) {
+            add_lane(e, x, peer, receive, used);
+        }
+    }
+}
+
 /* Adds the next transfers of this rank to itself. */
 static void add_copies(exchange *e, weir_collective_exchange *x, uint32_t used)
 {
-    const uint32_t own = e->collective->device.rank;
+    const uint32_t own = e->collective->rank;
     const weir_transfer *from = NULL;
     x->copy = used;
-    while (x->copies < window_of(e) && (from = take(e, own, false)) != NULL) {
+    while (e->distance == 0 && x->copies < window_of(e) && (from = take(e, own, false)) != NULL) {
         const weir_transfer *to = take(e, own, true);
         put(&x->transfers[used++], from);
         put(&x->transfers[used++], to);
@@ -147,43 +174,50 @@ static void add_copies(exchange *e, weir_collective_exchange *x, uint32_t used)
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Blocks of the launch: see weir_collective_exchange. */
-static uint32_t blocks_of(const exchange *e, const weir_collective_exchange *x)
+/* Pieces of all transfers in lanes. */
+static uint64_t pieces_of(const weir_collective_exchange *x)
 {
-    const uint32_t limit = e->collective->forced != 0 ? e->collective->forced : e->collective->sm_limit;
     uint64_t pieces = 0;
-    uint64_t copied = 0;
-    for (uint32_t i = 0; i < x->copy; i++) {
-        pieces += weir_exchange_pieces(weir_exchange_bytes(&x->transfers[i]), x->columns);
+    for (uint32_t lane = 0; lane < x->lanes; lane++) {
+        for (uint32_t i = 0; i < x->lane[lane].count; i++) {
+            pieces += weir_exchange_pieces(weir_exchange_bytes(&x->transfers[x->lane[lane].first + i]),
+                                           weir_exchange_columns(x, lane));
+        }
     }
+    return pieces;
+}
+
+/* Blocks of the launch: see weir_collective_exchange. */
+static uint32_t blocks_of(const weir_collective_exchange *x, uint32_t limit)
+{
+    const uint64_t pieces = pieces_of(x);
+    const uint32_t columns = x->columns > x->far ? x->columns : x->far;
+    uint64_t copied = 0;
     for (uint32_t i = 0; i < x->copies; i++) {
         copied += weir_exchange_bytes(&x->transfers[x->copy + 2 * i]);
     }
-    const uint32_t moving = pieces <= 1 ? (uint32_t)pieces : x->columns;
+    const uint32_t moving = pieces <= 1 ? (uint32_t)pieces : columns;
     const uint32_t copying = (uint32_t)least(limit, (copied + WEIR_EXCHANGE_PIECE - 1) / WEIR_EXCHANGE_PIECE);
     const uint32_t blocks = moving > copying ? moving : copying;
-    return blocks == 0 ? 1 : pieces != 0 && blocks > 1 && blocks < x->columns ? x->columns : blocks;
+    return blocks == 0 ? 1 : pieces != 0 && blocks > 1 && blocks < columns ? columns : blocks;
 }
 
-/* Launches the next transfers of all lanes. Sets *more if there were any. */
+/* Launches the next transfers of all lanes at the distances of the launch. Sets *more if there were any. */
 static weir_status launch_next(exchange *e, weiri_exchange_args *args, const weiri_step *call, bool *more)
 {
     const weir_collective *collective = e->collective;
     weir_collective_exchange *x = &args->exchange;
     const uint32_t limit = collective->forced != 0 ? collective->forced : collective->sm_limit;
-    const uint32_t own = collective->device.rank;
     const weiri_call word = { .kind = WEIRI_MESSAGE, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT };
     uint32_t used = 0;
+    args->rails = collective->rails.far;
     x->call = weiri_call_word(&word);
     x->lanes = 0;
     x->copies = 0;
-    x->columns = (uint32_t)least(collective->device.message_blocks, limit);
-    for (uint32_t k = 0; k < 2 * collective->device.ranks; k++) {
-        const bool receive = k < collective->device.ranks;
-        const uint32_t peer = k % collective->device.ranks;
-        if (peer != own) {
-            add_lane(e, x, peer, receive, &used);
-        }
+    x->columns = collective->device.ranks > 1 ? (uint32_t)least(collective->device.message_blocks, limit) : 0;
+    x->far = hosts_of(e) > 1 ? (uint32_t)least(collective->rails.exchange.columns, limit) : 0;
+    for (uint32_t k = 0; k < 2 * distances_of(e); k++) {
+        add_lanes(e, x, e->distance + k % distances_of(e), k < distances_of(e), &used);
     }
     add_copies(e, x, used);
     *more = x->lanes != 0 || x->copies != 0;
@@ -191,7 +225,7 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
         return WEIR_OK;
     }
     weiri_step step = *call;
-    step.call.blocks = blocks_of(e, x);
+    step.call.blocks = blocks_of(x, limit);
     step.threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, step.call.blocks);
     return weiri_launch_exchange(collective, &step, args);
 }
@@ -202,25 +236,27 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
 static weir_status run(exchange *e, const weiri_step *call)
 {
     weiri_exchange_args args;
-    bool more = true;
     weir_status status = WEIR_OK;
     memset(&args, 0, sizeof args);
-    while (more && status == WEIR_OK) {
-        status = launch_next(e, &args, call, &more);
+    for (; e->distance < hosts_of(e) && status == WEIR_OK; e->distance += distances_of(e)) {
+        bool more = true;
+        while (more && status == WEIR_OK) {
+            status = launch_next(e, &args, call, &more);
+        }
     }
     return status;
 }
 
-static exchange exchange_of(weir_collective *collective, const char *name, const weir_transfer *transfers, uint32_t n)
+static void begin(exchange *e, weir_collective *collective, const char *name, const weir_transfer *transfers,
+                  uint32_t n)
 {
-    exchange e;
-    memset(&e, 0, sizeof e);
-    e.collective = collective;
-    e.name = name;
-    e.transfers = transfers;
-    e.n = n;
-    e.first = collective->rank - collective->device.rank;
-    return e;
+    e->collective = collective;
+    e->name = name;
+    e->transfers = transfers;
+    e->n = n;
+    e->distance = 0;
+    memset(e->next, 0, collective->size * sizeof e->next[0]);
+    memset(e->passed, 0, collective->size * sizeof e->passed[0]);
 }
 
 static void log_first(weir_collective *collective, uint32_t n)
@@ -244,7 +280,8 @@ weir_status weir_exchange(weir_collective *collective, const weir_transfer *tran
     if (transfers == NULL && n != 0) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: transfers is NULL", name);
     }
-    exchange e = exchange_of(collective, name, transfers, n);
+    exchange e;
+    begin(&e, collective, name, transfers, n);
     for (uint32_t i = 0; i < n && status == WEIR_OK; i++) {
         status = check_transfer(&e, &transfers[i], "buffer");
         if (status != WEIR_OK) {
@@ -268,7 +305,8 @@ static weir_status message(weir_collective *collective, const char *name, const 
     if (status != WEIR_OK) {
         return status;
     }
-    exchange e = exchange_of(collective, name, t, 1);
+    exchange e;
+    begin(&e, collective, name, t, 1);
     status = check_transfer(&e, t, t->receive ? "recv" : "send");
     if (status != WEIR_OK) {
         return status;

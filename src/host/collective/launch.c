@@ -91,7 +91,9 @@ weir_status weiri_launch_exchange(const weir_collective *collective, const weiri
 {
     const weir_collective_what what = { weiri_call_word(&step->call), 0, step->count };
     set_handle(collective, &what, &args->collective);
-    return launch(collective, weiri_collective_exchange_kernels[0], step, args);
+    return launch(collective,
+                  weiri_collective_exchange_kernels[args->rails != NULL ? WEIRI_EXCHANGE_FAR : WEIRI_EXCHANGE_INSIDE],
+                  step, args);
 }
 
 /* The kernel that joins the parts by slots. */

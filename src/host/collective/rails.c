@@ -53,6 +53,9 @@ weir_status weiri_rails_find(weir_collective *collective, const weir_collective_
                           "weir_collective_create: %u ranks on each of %u hosts, but at most %u on %u are possible",
                           ranks, hosts, WEIR_COLLECTIVE_RANKS, WEIR_COLLECTIVE_HOSTS);
     }
+    for (uint32_t i = 0; i < collective->size; i++) {
+        collective->rails.ranks[i] = weiri_group_rank(group, i);
+    }
     for (uint32_t i = 0; i < ranks && first + i < collective->size; i++) {
         weiri_team_add(&collective->host, weiri_group_rank(group, first + i));
     }
@@ -98,8 +101,28 @@ weir_status weiri_rails_meet(weir_collective *collective, const weir_collective_
 
 /* ---- rails -------------------------------------------------------------------------------------------------- */
 
-/* Fills sizes and offsets, and returns the bytes of the memory: counts and slots, handles, hold. */
-static uint64_t lay_out(weir_collective *collective, const weir_collective_opts *opts, uint64_t *handles)
+/* Fills the sizes of exchanges, from `places` on, and returns where their slots end. */
+static uint64_t lay_out_exchange(weir_collective *collective, uint64_t staging, uint64_t places)
+{
+    weir_exchange_rails *x = &collective->rails.exchange;
+    x->places = places;
+    x->size = collective->size;
+    x->columns = collective->rails.device.blocks;
+    const uint64_t slot = staging / 8 / ((uint64_t)4 * x->size * x->columns);
+    x->bytes = slot < SLOT_LEAST ? SLOT_LEAST : slot > SLOT_MOST ? SLOT_MOST : slot / 128 * 128;
+    return weir_far_slot(x, 2, 0, 0, 0);
+}
+
+/* Where the memory has what lies behind the slots of steps. */
+typedef struct layout {
+    uint64_t handles;  /* of the channels */
+    uint64_t exchange; /* copy of rails.exchange, and its peers */
+    uint64_t hold;
+    uint64_t bytes; /* of all */
+} layout;
+
+/* Fills sizes and offsets. */
+static layout lay_out(weir_collective *collective, const weir_collective_opts *opts)
 {
     weiri_rails *rails = &collective->rails;
     weir_dev_rails *device = &rails->device;
@@ -113,9 +136,13 @@ static uint64_t lay_out(weir_collective *collective, const weir_collective_opts 
     device->slots = weir_rail_arrived(device, device->blocks, 0);
     const uint64_t hold_least = HOLD_LEAST * collective->size;
     rails->hold_bytes = staging / 2 > hold_least ? staging / 2 / 128 * 128 : hold_least;
-    *handles = weir_rail_bytes(device);
-    const uint64_t hold = *handles + device->hosts * sizeof(weir_dev_port_channel);
-    return (hold + 127) / 128 * 128 + rails->hold_bytes;
+    layout at;
+    at.handles = lay_out_exchange(collective, staging, weir_rail_bytes(device));
+    at.exchange = at.handles + device->hosts * sizeof(weir_dev_port_channel);
+    const uint64_t end = at.exchange + sizeof(weir_exchange_rails) + collective->size * sizeof(uint32_t);
+    at.hold = (end + 127) / 128 * 128;
+    at.bytes = at.hold + rails->hold_bytes;
+    return at;
 }
 
 static weir_status begin_semaphore(void *context, uint32_t index, weir_future **future)
@@ -155,22 +182,44 @@ static weir_status make_channels(weir_collective *collective, uint64_t handles)
     return status;
 }
 
+/* Copies what kernels of exchanges need into the rails' memory. */
+static weir_status finish_exchange(weir_collective *collective, char *at)
+{
+    weiri_rails *rails = &collective->rails;
+    weir_exchange_rails *x = &rails->exchange;
+    weir_device *device = collective->comm->device;
+    const uint32_t *peers = (const uint32_t *)(at + sizeof *x);
+    x->rails = rails->device;
+    x->peers = peers;
+    for (uint32_t k = 0; k < collective->device.ranks; k++) {
+        x->memory[k] = (char *)weir_memory_pointer(weiri_team_memory_of(&rails->mapped, k));
+    }
+    weir_status status =
+        weir_device_copy(device, (void *)(uintptr_t)peers, rails->ranks, collective->size * sizeof *peers);
+    if (status == WEIR_OK) {
+        status = weir_device_copy(device, at, x, sizeof *x);
+    }
+    rails->far = (const weir_exchange_rails *)at;
+    return status;
+}
+
 /* Ends open on this rank, after memory is shared and semaphores are made. */
-static weir_status finish_rails(weir_collective *collective, uint64_t bytes, uint64_t handles)
+static weir_status finish_rails(weir_collective *collective, const layout *at)
 {
     weiri_rails *rails = &collective->rails;
     char *memory = (char *)weir_memory_pointer(rails->memory.local);
-    weir_status status = make_channels(collective, handles);
+    weir_status status = make_channels(collective, at->handles);
     if (status != WEIR_OK) {
         return status;
     }
-    rails->hold = memory + bytes - rails->hold_bytes;
+    rails->hold = memory + at->hold;
     rails->device.memory = memory;
-    rails->device.channels = (const weir_dev_port_channel *)(memory + handles);
+    rails->device.channels = (const weir_dev_port_channel *)(memory + at->handles);
     rails->device.control = collective->comm->control_device;
     rails->device.differences =
         (weir_dev_difference *)weir_memory_pointer(collective->differences) + WEIR_COLLECTIVE_RANKS;
-    return weir_proxy_start(rails->proxy);
+    status = finish_exchange(collective, memory + at->exchange);
+    return status == WEIR_OK ? weir_proxy_start(rails->proxy) : status;
 }
 
 weir_status weiri_rails_open(weir_collective *collective, const weir_collective_opts *opts)
@@ -179,9 +228,8 @@ weir_status weiri_rails_open(weir_collective *collective, const weir_collective_
     const weir_connection_opts over = { .size = sizeof over, .transport = opts->transport };
     weiri_rails *rails = &collective->rails;
     weiri_team *team = &rails->team;
-    uint64_t handles = 0;
-    const uint64_t bytes = lay_out(collective, opts, &handles);
-    weir_status status = weir_memory_allocate(collective->comm, bytes, NULL, &rails->memory.local);
+    const layout at = lay_out(collective, opts);
+    weir_status status = weir_memory_allocate(collective->comm, at.bytes, NULL, &rails->memory.local);
     status = weiri_collective_agree(collective, call, status, false);
     if (status == WEIR_OK) {
         status = weiri_collective_agree(collective, call, weiri_team_connect(team, call, &over), true);
@@ -191,11 +239,14 @@ weir_status weiri_rails_open(weir_collective *collective, const weir_collective_
         status = weiri_collective_agree(collective, call, status, true);
     }
     if (status == WEIR_OK) {
+        status = weiri_team_share(&collective->host, call, rails->memory.local, true, &rails->mapped);
+        status = weiri_collective_agree(collective, call, status, true);
+    }
+    if (status == WEIR_OK) {
         status = weiri_team_each(team, call, begin_semaphore, rails);
         status = weiri_collective_agree(collective, call, status, true);
     }
-    return status == WEIR_OK ? weiri_collective_agree(collective, call, finish_rails(collective, bytes, handles), true)
-                             : status;
+    return status == WEIR_OK ? weiri_collective_agree(collective, call, finish_rails(collective, &at), true) : status;
 }
 
 void weiri_rails_close(weir_collective *collective)
@@ -205,6 +256,7 @@ void weiri_rails_close(weir_collective *collective)
         weir_port_channel_destroy(rails->channels[k]);
         weir_semaphore_destroy(rails->semaphores[k]);
     }
+    weiri_team_memory_close(&rails->mapped);
     weiri_team_memory_close(&rails->memory);
     weiri_team_close(&rails->team);
     weir_proxy_destroy(rails->proxy);

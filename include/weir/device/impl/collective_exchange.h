@@ -6,6 +6,11 @@
  * follows from the number of the transfer. Both ends know it without an agreement, so small transfers spread over the
  * columns too.
  *
+ * Between hosts a lane has its own columns and slots, in the memories of the rails. The sender copies a message into a
+ * slot of its own memory. Its rail moves it into the memory of the rank of the same place on the receiver's host, and
+ * the message's number behind it. The receiver, which maps that memory, takes the message from there. Over its own
+ * rail it says to the sender's host which messages it has taken. So no rank but the two takes part.
+ *
  * A block serves one column of all lanes at once. It takes the lanes in the order in which they become ready, so no
  * lane waits for another one. Neither the order nor the size of transfers can make ranks wait for each other.
  *
@@ -13,10 +18,11 @@
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_H
 
-#include "weir/device/impl/collective_slots.h"
+#include "weir/device/impl/collective_rails.h"
 
-#define WEIR_EXCHANGE_LANES (2u * (WEIR_COLLECTIVE_RANKS - 1))
-#define WEIR_EXCHANGE_TRANSFERS 208u /* of a launch */
+#define WEIR_EXCHANGE_LANES_INSIDE (2u * (WEIR_COLLECTIVE_RANKS - 1)) /* of a launch inside a host */
+#define WEIR_EXCHANGE_LANES (4u * WEIR_COLLECTIVE_RANKS)              /* of any launch */
+#define WEIR_EXCHANGE_TRANSFERS 200u                                  /* of a launch */
 #define WEIR_EXCHANGE_PIECE ((uint64_t)16 << 10)
 
 typedef struct weir_exchange_transfer {
@@ -25,22 +31,40 @@ typedef struct weir_exchange_transfer {
 } weir_exchange_transfer;
 
 typedef struct weir_exchange_lane {
-    uint32_t peer;
-    uint32_t receives;
-    uint32_t first; /* of its transfers */
-    uint32_t count;
+    uint8_t peer; /* its place on its host */
+    uint8_t host; /* its host; not used inside a host */
+    uint8_t receives;
+    uint8_t far;    /* the peer is on another host */
+    uint16_t first; /* of its transfers */
+    uint16_t count;
     uint32_t index; /* of the first one, among the transfers of the call between the two ranks in this direction */
-    uint32_t reserved;
 } weir_exchange_lane;
 
+/* The differences of a collective: of each rank of the host, of each host, and then of each rank of all hosts. */
+#define WEIR_DIFFERENCES_FAR (WEIR_COLLECTIVE_RANKS + WEIR_COLLECTIVE_HOSTS)
+
+/* What lanes between hosts need. It lies in device memory. `places` is where each rank's memory of the rails has its
+ * cells, for each kind, peer and column, and the slots behind them. Peers are the ranks of all hosts. */
+typedef struct weir_exchange_rails {
+    weir_dev_rails rails;
+    char *memory[WEIR_COLLECTIVE_RANKS]; /* of the rails, of each rank of this host, mapped here */
+    const uint32_t *peers;               /* ranks of the communicator */
+    uint64_t places;
+    uint64_t bytes; /* of a message's data */
+    uint32_t columns;
+    uint32_t size; /* ranks of all hosts */
+} weir_exchange_rails;
+
 /* An exchange of one launch. A grid of one block has at most one transfer, of one piece, in its lanes, or one column.
- * Other grids have at least `columns` blocks. */
+ * Other grids have a block for each column. */
 typedef struct weir_collective_exchange {
     uint64_t call; /* that both ends compare, without the type */
     uint32_t lanes;
-    uint32_t columns;
-    uint32_t copies;                              /* of this rank to itself: two transfers each, source and target, */
-    uint32_t copy;                                /* from this one on */
+    uint32_t columns; /* of lanes inside the host, */
+    uint32_t far;     /* and between hosts */
+    uint32_t copies;  /* of this rank to itself: two transfers each, source and target, */
+    uint32_t copy;    /* from this one on */
+    uint32_t reserved;
     weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
     weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
 } weir_collective_exchange;
@@ -52,6 +76,11 @@ WEIR_FN uint32_t weir_exchange_dtype(const weir_exchange_transfer *t) { return (
 WEIR_FN uint64_t weir_exchange_bytes(const weir_exchange_transfer *t)
 {
     return weir_exchange_count(t) * weir_dtype_bytes(weir_exchange_dtype(t));
+}
+
+WEIR_FN uint32_t weir_exchange_columns(const weir_collective_exchange *x, uint32_t lane)
+{
+    return x->lane[lane].far ? x->far : x->columns;
 }
 
 /* Pieces of a transfer of `bytes` bytes. */
@@ -68,7 +97,7 @@ WEIR_FN uint32_t weir_exchange_first(const weir_dev_collective *c, const weir_co
     const uint32_t peer = x->lane[lane].peer;
     const uint32_t from = x->lane[lane].receives ? peer : c->rank;
     const uint32_t to = x->lane[lane].receives ? c->rank : peer;
-    return (number + from * c->ranks + to) % x->columns;
+    return (number + from * c->ranks + to) % weir_exchange_columns(x, lane);
 }
 
 /* ---- places ------------------------------------------------------------------------------------------------- */
@@ -89,11 +118,102 @@ WEIR_FN uint64_t *weir_message_head(const weir_dev_collective *c, uint32_t from,
                         24 * (number % 2));
 }
 
-/* The number of transfers of a lane so far, in the cell of the peer's first semaphore. */
-WEIR_FN uint64_t *weir_exchange_number(const weir_dev_collective *c, const weir_exchange_lane *lane)
+/* ---- places between hosts ----------------------------------------------------------------------------------- */
+
+/* Cells in the rails' memory of a rank. Others write the first two, for a rank of this host to read. */
+enum {
+    WEIR_FAR_ARRIVED = 0, /* messages that have arrived from the peer */
+    WEIR_FAR_TAKEN = 1,   /* messages that the peer has taken */
+    WEIR_FAR_OWN = 2,     /* messages that this rank has sent and taken; in column 0 also its transfers */
+    WEIR_FAR_KINDS = 3
+};
+
+WEIR_FN int weir_exchange_is_far(const weir_exchange_rails *r, const weir_exchange_lane *lane)
 {
+    return r != NULL && lane->far != 0;
+}
+
+WEIR_FN uint64_t weir_far_cell(const weir_exchange_rails *r, uint32_t kind, uint32_t peer, uint32_t column)
+{
+    return r->places + (((uint64_t)kind * r->size + peer) * r->columns + column) * WEIR_CELL_BYTES;
+}
+
+/* The slot of a message that comes, or (`out`) goes. */
+WEIR_FN uint64_t weir_far_slot(const weir_exchange_rails *r, uint32_t out, uint32_t peer, uint64_t number,
+                               uint32_t column)
+{
+    const uint64_t index = (((uint64_t)out * r->size + peer) * r->columns + column) * 2 + number % 2;
+    return weir_far_cell(r, WEIR_FAR_KINDS, 0, 0) + index * (WEIR_RAIL_HEAD + r->bytes);
+}
+
+/* This rank's place in the memory of this host's rank that has the peer's place, among the ranks of the peer's host. */
+WEIR_FN uint32_t weir_far_here(const weir_dev_collective *c, const weir_exchange_lane *lane)
+{
+    return (uint32_t)lane->host * c->ranks + c->rank;
+}
+
+/* The peer's place in the memory of the rank on its host that has this rank's place. */
+WEIR_FN uint32_t weir_far_there(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                const weir_exchange_lane *lane)
+{
+    return r->rails.host * c->ranks + lane->peer;
+}
+
+/* The peer among the ranks of all hosts. */
+WEIR_FN uint32_t weir_far_peer(const weir_dev_collective *c, const weir_exchange_lane *lane)
+{
+    return (uint32_t)lane->host * c->ranks + lane->peer;
+}
+
+/* The message that arrives next, with the sender's call before its data. */
+WEIR_FN char *weir_far_message(const weir_dev_collective *c, const weir_exchange_rails *r,
+                               const weir_exchange_lane *lane, uint64_t number, uint32_t column)
+{
+    return r->memory[lane->peer] + weir_far_slot(r, 0, weir_far_here(c, lane), number, column);
+}
+
+/* This rank's own counts of a lane. */
+WEIR_FN uint64_t *weir_far_own(const weir_dev_collective *c, const weir_exchange_rails *r,
+                               const weir_exchange_lane *lane, uint32_t column)
+{
+    return (uint64_t *)(r->rails.memory + weir_far_cell(r, WEIR_FAR_OWN, weir_far_peer(c, lane), column)) +
+           (lane->receives ? 1 : 0);
+}
+
+/* ---- places of a lane ------------------------------------------------------------------------------------------- */
+
+/* The number of transfers of a lane so far: inside the host, in the cell of the peer's first semaphore. */
+WEIR_FN uint64_t *weir_exchange_number(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                       const weir_exchange_lane *lane)
+{
+    if (weir_exchange_is_far(r, lane)) {
+        return weir_far_own(c, r, lane, 0) + 2;
+    }
     return (uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, WEIR_CELL_MESSAGE, 0, lane->peer) + 80 +
                         (lane->receives ? 8 : 0));
+}
+
+/* The number of messages of a lane in a column so far. */
+WEIR_FN uint64_t *weir_exchange_messages(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                         const weir_exchange_lane *lane, uint32_t column)
+{
+    if (weir_exchange_is_far(r, lane)) {
+        return weir_far_own(c, r, lane, column);
+    }
+    const weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, column, lane->peer);
+    return lane->receives ? data.expected : data.sent;
+}
+
+/* The word in which a peer counts: messages that have arrived, or (of a lane that sends) that it has taken. */
+WEIR_FN const uint64_t *weir_exchange_word(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                           const weir_exchange_lane *lane, uint32_t column)
+{
+    if (weir_exchange_is_far(r, lane)) {
+        const uint32_t kind = lane->receives ? WEIR_FAR_ARRIVED : WEIR_FAR_TAKEN;
+        return (const uint64_t *)(r->memory[lane->peer] + weir_far_cell(r, kind, weir_far_here(c, lane), column));
+    }
+    const uint32_t kind = lane->receives ? WEIR_CELL_MESSAGE : WEIR_CELL_MESSAGE_TAKEN;
+    return (const uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, kind, column, lane->peer));
 }
 
 /* ---- a lane in one column ------------------------------------------------------------------------------------- */
@@ -112,14 +232,15 @@ typedef struct weir_exchange_state {
 WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
                                     uint32_t column, weir_exchange_state *s)
 {
+    const uint32_t columns = weir_exchange_columns(x, lane);
     s->begun = 0;
     WEIR_ROLLED
-    for (; s->next < x->lane[lane].count; s->next++) {
+    for (; column < columns && s->next < x->lane[lane].count; s->next++) {
         const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s->next];
         const uint32_t first = weir_exchange_first(c, x, lane, s->number + s->next);
-        const uint32_t piece = column >= first ? column - first : column + x->columns - first;
+        const uint32_t piece = column >= first ? column - first : column + columns - first;
         const uint64_t bytes = weir_exchange_bytes(t);
-        const uint32_t pieces = weir_exchange_pieces(bytes, x->columns);
+        const uint32_t pieces = weir_exchange_pieces(bytes, columns);
         const uint64_t range = weir_slots_range(bytes, pieces);
         s->data = t->data + piece * range;
         s->left = weir_least((int64_t)range, weir_left(bytes, piece * range));
@@ -131,11 +252,10 @@ WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_col
 }
 
 /* Whether the lane can go on: a message has come, or a slot is free. */
-WEIR_FN uint32_t weir_exchange_ready(const weir_dev_collective *c, const weir_exchange_lane *lane, uint32_t column,
-                                     const weir_exchange_state *s)
+WEIR_FN uint32_t weir_exchange_ready(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                     const weir_exchange_lane *lane, uint32_t column, const weir_exchange_state *s)
 {
-    const uint32_t kind = lane->receives ? WEIR_CELL_MESSAGE : WEIR_CELL_MESSAGE_TAKEN;
-    const uint64_t *word = (const uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, kind, column, lane->peer));
+    const uint64_t *word = weir_exchange_word(c, r, lane, column);
     if (lane->receives) {
         return weir_arch_load_acquire_sys_u64(word) > s->messages;
     }
@@ -154,11 +274,14 @@ WEIR_FN void weir_exchange_what(const weir_collective_exchange *x, uint32_t lane
 
 /* Compares the sender's call; called by one thread. If the numbers of the transfers differ, so do the two ends of an
  * earlier transfer, and the block that compares those reports it. */
-WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const weir_collective_exchange *x,
-                                          uint32_t lane, uint32_t column, const weir_exchange_state *s)
+WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                          const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                          const weir_exchange_state *s)
 {
-    const uint32_t peer = x->lane[lane].peer;
-    const uint64_t *head = weir_message_head(c, peer, c->rank, s->messages, column);
+    const weir_exchange_lane *l = &x->lane[lane];
+    const int far = weir_exchange_is_far(r, l);
+    const uint64_t *head = far ? (const uint64_t *)weir_far_message(c, r, l, s->messages, column)
+                               : weir_message_head(c, l->peer, c->rank, s->messages, column);
     uint64_t mine[WEIR_MAILBOX_WORDS];
     uint64_t theirs[WEIR_MAILBOX_WORDS];
     weir_exchange_what(x, lane, s, mine);
@@ -170,64 +293,102 @@ WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const we
         return WEIR_OK;
     }
     if (same_transfer && weir_arch_fetch_or_acquire_dev_u64(c->epoch + 3, 1) == 0) {
-        return weir_collective_differ(c->differences + peer, mine, theirs, c->control);
+        weir_dev_difference *difference =
+            c->differences + (far ? WEIR_DIFFERENCES_FAR + weir_far_peer(c, l) : (uint32_t)l->peer);
+        return weir_collective_differ(difference, mine, theirs, c->control);
     }
     return weir_collective_await_error(c->control);
 }
 
 /* Takes the message that has come. The status is the calling thread's. */
-WEIR_FN weir_status weir_exchange_take(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                                       uint32_t column, const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+WEIR_FN weir_status weir_exchange_take(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                       const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                       const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
 {
-    const uint32_t peer = x->lane[lane].peer;
-    const weir_status status =
-        coop.block_rank == 0 && !s->begun ? weir_exchange_compare(c, x, lane, column, s) : WEIR_OK;
+    const weir_exchange_lane *l = &x->lane[lane];
+    const int far = weir_exchange_is_far(r, l);
+    weir_status status = coop.block_rank == 0 && !s->begun ? weir_exchange_compare(c, r, x, lane, column, s) : WEIR_OK;
     if (bytes != 0) {
-        weir_copy(s->data, weir_message_slot(c, peer, c->rank, s->messages, column), bytes, weir_coop_block(coop));
+        weir_copy(s->data,
+                  far ? weir_far_message(c, r, l, s->messages, column) + WEIR_RAIL_HEAD
+                      : weir_message_slot(c, l->peer, c->rank, s->messages, column),
+                  bytes, weir_coop_block(coop));
     }
     weir_arch_block_sync(coop.host);
     if (coop.block_rank == 0 && status == WEIR_OK) {
-        const weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, column, peer);
-        const weir_dev_semaphore taken = weir_collective_semaphore(c, WEIR_CELL_MESSAGE_TAKEN, column, peer);
-        weir_arch_store_relaxed_dev_u64(data.expected, s->messages + 1);
-        weir_dev_semaphore_signal(&taken);
+        weir_arch_store_relaxed_dev_u64(weir_exchange_messages(c, r, l, column), s->messages + 1);
+        if (far) {
+            const uint64_t taken = weir_far_cell(r, WEIR_FAR_TAKEN, weir_far_there(c, r, l), column);
+            status = weir_dev_port_channel_ask(r->rails.channels + l->host, WEIR_REQUEST_VALUE, taken, 0, 8,
+                                               s->messages + 1, NULL);
+        } else {
+            const weir_dev_semaphore taken = weir_collective_semaphore(c, WEIR_CELL_MESSAGE_TAKEN, column, l->peer);
+            weir_dev_semaphore_signal(&taken);
+        }
     }
     return status;
 }
 
-/* Fills the free slot. */
-WEIR_FN void weir_exchange_put(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                               uint32_t column, const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+/* Sends the slot `slot` of this rank over the rail, from `skip` on; called by one thread. */
+WEIR_FN weir_status weir_far_post(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                  const weir_exchange_lane *lane, uint32_t column, const weir_exchange_state *s,
+                                  uint64_t slot, uint64_t skip, uint64_t bytes)
 {
-    const uint32_t peer = x->lane[lane].peer;
+    const weir_dev_port_channel *channel = r->rails.channels + lane->host;
+    const uint32_t there = weir_far_there(c, r, lane);
+    weir_arch_store_relaxed_dev_u64(weir_far_own(c, r, lane, column), s->messages + 1);
+    const weir_status status = weir_dev_port_channel_ask(
+        channel, WEIR_REQUEST_PUT, weir_far_slot(r, 0, there, s->messages, column) + skip, slot + skip, bytes, 0, NULL);
+    return status == WEIR_OK ? weir_dev_port_channel_ask(channel, WEIR_REQUEST_VALUE,
+                                                         weir_far_cell(r, WEIR_FAR_ARRIVED, there, column), 0, 8,
+                                                         s->messages + 1, NULL)
+                             : status;
+}
+
+/* Fills the free slot. The status is the calling thread's. */
+WEIR_FN weir_status weir_exchange_put(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                      const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                      const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    const int far = weir_exchange_is_far(r, l);
+    const uint64_t own = far ? weir_far_slot(r, 1, weir_far_peer(c, l), s->messages, column) : 0;
     if (bytes != 0) {
-        weir_copy(weir_message_slot(c, c->rank, peer, s->messages, column), s->data, bytes, weir_coop_block(coop));
+        weir_copy(far ? r->rails.memory + own + WEIR_RAIL_HEAD
+                      : weir_message_slot(c, c->rank, l->peer, s->messages, column),
+                  s->data, bytes, weir_coop_block(coop));
     }
     weir_arch_block_sync(coop.host);
-    if (coop.block_rank == 0) {
-        const weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, column, peer);
-        uint64_t *head = weir_message_head(c, c->rank, peer, s->messages, column);
-        uint64_t words[WEIR_MAILBOX_WORDS];
-        weir_exchange_what(x, lane, s, words);
-        for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS && !s->begun; k++) {
-            weir_arch_store_relaxed_sys_u64(head + k, words[k]);
-        }
-        weir_dev_semaphore_signal(&data);
+    if (coop.block_rank != 0) {
+        return WEIR_OK;
     }
+    uint64_t *head =
+        far ? (uint64_t *)(r->rails.memory + own) : weir_message_head(c, c->rank, l->peer, s->messages, column);
+    uint64_t words[WEIR_MAILBOX_WORDS];
+    weir_exchange_what(x, lane, s, words);
+    for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS && !s->begun; k++) {
+        weir_arch_store_relaxed_sys_u64(head + k, words[k]);
+    }
+    if (far) {
+        const uint64_t skip = s->begun ? WEIR_RAIL_HEAD : 0;
+        return weir_far_post(c, r, l, column, s, own, skip, WEIR_RAIL_HEAD - skip + bytes);
+    }
+    const weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, column, l->peer);
+    weir_dev_semaphore_signal(&data);
+    return WEIR_OK;
 }
 
 /* Passes one message. Returns 0 in *open when the column has no more of the lane. The status is the calling thread's.
  */
-WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                                       uint32_t column, weir_exchange_state *s, uint32_t *open, weir_coop coop)
+WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                       const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                       weir_exchange_state *s, uint32_t *open, weir_coop coop)
 {
-    const int64_t bytes = weir_least(s->left, (int64_t)c->message_bytes);
-    weir_status status = WEIR_OK;
-    if (x->lane[lane].receives) {
-        status = weir_exchange_take(c, x, lane, column, s, (uint64_t)bytes, coop);
-    } else {
-        weir_exchange_put(c, x, lane, column, s, (uint64_t)bytes, coop);
-    }
+    const uint64_t room = weir_exchange_is_far(r, &x->lane[lane]) ? r->bytes : c->message_bytes;
+    const int64_t bytes = weir_least(s->left, (int64_t)room);
+    const weir_status status = x->lane[lane].receives
+                                   ? weir_exchange_take(c, r, x, lane, column, s, (uint64_t)bytes, coop)
+                                   : weir_exchange_put(c, r, x, lane, column, s, (uint64_t)bytes, coop);
     s->messages++;
     s->data += bytes;
     s->left -= bytes;
@@ -243,22 +404,23 @@ WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_
 /* ---- a column of all lanes -------------------------------------------------------------------------------------- */
 
 /* The lanes in `open` that the calling thread finds ready: the threads of the block divide the lanes. */
-WEIR_FN uint32_t weir_exchange_poll(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t open,
-                                    uint32_t column, const weir_exchange_state *states, weir_coop coop)
+WEIR_FN uint32_t weir_exchange_poll(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                    const weir_collective_exchange *x, uint32_t open, uint32_t column,
+                                    const weir_exchange_state *states, weir_coop coop)
 {
     uint32_t ready = 0;
     WEIR_ROLLED
     for (uint32_t lane = coop.block_rank; lane < x->lanes; lane += coop.block_size) {
         if ((open >> lane & 1) != 0) {
-            ready |= weir_exchange_ready(c, &x->lane[lane], column, &states[lane]) << lane;
+            ready |= weir_exchange_ready(c, r, &x->lane[lane], column, &states[lane]) << lane;
         }
     }
     return ready;
 }
 
 /* After a poll that found no lane ready; called by one thread. A timeout names the peer of the first open lane. */
-WEIR_FN weir_status weir_exchange_pause(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t open,
-                                        weir_spin *spin)
+WEIR_FN weir_status weir_exchange_pause(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                        const weir_collective_exchange *x, uint32_t open, weir_spin *spin)
 {
     const weir_status status = weir_spin_step(spin, c->control);
     uint32_t lane = 0;
@@ -266,32 +428,39 @@ WEIR_FN weir_status weir_exchange_pause(const weir_dev_collective *c, const weir
         while ((open >> lane & 1) == 0) {
             lane++;
         }
-        return weir_collective_end_wait(c, x->lane[lane].peer, status);
+        const weir_exchange_lane *l = &x->lane[lane];
+        const uint32_t peer = weir_exchange_is_far(r, l) ? r->peers[weir_far_peer(c, l)] : c->peers[l->peer];
+        return weir_dev_control_end_wait(c->control, status,
+                                         weir_dev_note_of(WEIR_DOING_COLLECTIVE, peer, c->call, c->count, 0));
     }
     return WEIR_OK;
 }
 
-/* Carries out the parts of all lanes in this column. All threads of the block go on, or end, together. */
-WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const weir_collective_exchange *x,
-                                         const uint32_t *numbers, uint32_t column, weir_coop coop)
+/* Carries out the parts of all lanes in this column; `states` has room for all lanes. All threads of the block go on,
+ * or end, together. */
+WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                         const weir_collective_exchange *x, const uint32_t *numbers, uint32_t column,
+                                         weir_exchange_state *states, weir_coop coop)
 {
-    weir_exchange_state states[WEIR_EXCHANGE_LANES];
     weir_spin spin = weir_spin_begin();
     weir_status status = WEIR_OK; /* of the calling thread */
     uint32_t open = 0;
     uint64_t turns = 0;
     WEIR_ROLLED
     for (uint32_t lane = 0; lane < x->lanes; lane++) {
-        const weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, column, x->lane[lane].peer);
-        states[lane].messages = weir_arch_load_relaxed_dev_u64(x->lane[lane].receives ? data.expected : data.sent);
+        states[lane].messages = 0;
         states[lane].number = numbers[lane];
         states[lane].next = 0;
+        if (column < weir_exchange_columns(x, lane)) {
+            states[lane].messages =
+                weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, r, &x->lane[lane], column));
+        }
         open |= weir_exchange_find(c, x, lane, column, &states[lane]) << lane;
     }
     while (open != 0) {
-        const uint32_t ready = status == WEIR_OK ? weir_exchange_poll(c, x, open, column, states, coop) : 0;
+        const uint32_t ready = status == WEIR_OK ? weir_exchange_poll(c, r, x, open, column, states, coop) : 0;
         if (weir_arch_block_or(coop.host, ready | (uint32_t)(status != WEIR_OK)) == 0) {
-            status = coop.block_rank == 0 ? weir_exchange_pause(c, x, open, &spin) : WEIR_OK;
+            status = coop.block_rank == 0 ? weir_exchange_pause(c, r, x, open, &spin) : WEIR_OK;
             continue;
         }
         if (coop.block_rank == 0 && status == WEIR_OK && weir_spin_is_due(turns++)) {
@@ -306,7 +475,7 @@ WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const wei
         for (uint32_t lane = 0; lane < x->lanes; lane++) {
             if ((open >> lane & 1) != 0 && weir_arch_block_or(coop.host, ready >> lane & 1) != 0) {
                 uint32_t more;
-                const weir_status step = weir_exchange_step(c, x, lane, column, &states[lane], &more, coop);
+                const weir_status step = weir_exchange_step(c, r, x, lane, column, &states[lane], &more, coop);
                 status = status != WEIR_OK ? status : step;
                 open &= ~((1u ^ more) << lane);
             }
@@ -318,36 +487,39 @@ WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const wei
 /* ---- the exchange ----------------------------------------------------------------------------------------------- */
 
 /* Reads the numbers of the lanes' transfers. The last block that has read them adds those of this launch. */
-WEIR_FN void weir_exchange_begin(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t *numbers,
-                                 weir_coop coop)
+WEIR_FN void weir_exchange_begin(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                 const weir_collective_exchange *x, uint32_t *numbers, weir_coop coop)
 {
     WEIR_ROLLED
     for (uint32_t lane = 0; lane < x->lanes; lane++) {
-        numbers[lane] = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, &x->lane[lane]));
+        numbers[lane] = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, r, &x->lane[lane]));
     }
     weir_arch_block_sync(coop.host);
     if (coop.block_rank + 1 == coop.block_size &&
         weir_arch_fetch_add_acq_rel_dev_u64(c->epoch + 2, 1) + 1 == coop.blocks) {
         WEIR_ROLLED
         for (uint32_t lane = 0; lane < x->lanes; lane++) {
-            weir_arch_store_relaxed_dev_u64(weir_exchange_number(c, &x->lane[lane]),
+            weir_arch_store_relaxed_dev_u64(weir_exchange_number(c, r, &x->lane[lane]),
                                             numbers[lane] + x->lane[lane].count);
         }
         weir_arch_store_relaxed_dev_u64(c->epoch + 2, 0);
     }
 }
 
-/* Carries out all transfers of the launch. A send may end before its peer has received it. */
-WEIR_FN weir_status weir_collective_exchange_all(const weir_dev_collective *c, const weir_collective_exchange *x,
-                                                 weir_coop coop)
+/* Carries out all transfers of the launch, with room for its lanes in `numbers` and `states`. A send may end before its
+ * peer has received it. */
+WEIR_FN weir_status weir_exchange_run(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                      const weir_collective_exchange *x, uint32_t *numbers, weir_exchange_state *states,
+                                      weir_coop coop)
 {
-    uint32_t numbers[WEIR_EXCHANGE_LANES];
     coop = weir_coop_blocks(coop);
     weir_status status = weir_slots_begin(c, coop);
     if (status == WEIR_OK && x->lanes != 0) {
-        weir_exchange_begin(c, x, numbers, coop);
+        weir_exchange_begin(c, r, x, numbers, coop);
         const uint32_t column = coop.blocks > 1 ? coop.block : weir_exchange_first(c, x, 0, numbers[0]);
-        status = column < x->columns ? weir_exchange_column(c, x, numbers, column, coop) : WEIR_OK;
+        if (column < x->columns || column < x->far) {
+            status = weir_exchange_column(c, r, x, numbers, column, states, coop);
+        }
     }
     WEIR_ROLLED
     for (uint32_t k = 0; k < x->copies && status == WEIR_OK; k++) {
@@ -357,6 +529,24 @@ WEIR_FN weir_status weir_collective_exchange_all(const weir_dev_collective *c, c
         }
     }
     return weir_slots_end(c, status);
+}
+
+/* An exchange inside a host. */
+WEIR_FN weir_status weir_collective_exchange_all(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                 weir_coop coop)
+{
+    uint32_t numbers[WEIR_EXCHANGE_LANES_INSIDE];
+    weir_exchange_state states[WEIR_EXCHANGE_LANES_INSIDE];
+    return weir_exchange_run(c, NULL, x, numbers, states, coop);
+}
+
+/* An exchange between hosts, and inside them. */
+WEIR_FN weir_status weir_collective_exchange_far(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                                 const weir_collective_exchange *x, weir_coop coop)
+{
+    uint32_t numbers[WEIR_EXCHANGE_LANES];
+    weir_exchange_state states[WEIR_EXCHANGE_LANES];
+    return weir_exchange_run(c, r, x, numbers, states, coop);
 }
 
 #endif
