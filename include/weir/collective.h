@@ -10,8 +10,7 @@
  * and replayed.
  *
  * Ranks that map each other's memory form a host; without transport ipc (WEIR_TRANSPORT) each rank is a host. All hosts
- * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v, and averages of
- * integers where a host has several ranks.
+ * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v.
  *
  * All ranks call the operations of one collective in the same order, and the caller keeps that order also where it uses
  * several streams, unless opts.order_streams is set. All ranks give the same operation, count, type and root; otherwise
@@ -32,7 +31,8 @@
  *
  * Reductions join the ranks' elements in the order of ranks, at one place, and round once (weir/device/reduce.h): all
  * ranks get the same bits, in every run and by every form. Between hosts they round twice: once in each host, and once
- * over the hosts, in the order of hosts. An average is then the average of the hosts' averages.
+ * over the hosts, in the order of hosts. An average is then the average of the hosts' averages. An average of integers
+ * is the same as inside one host: the sum over all ranks is divided once.
  *
  * Threads:   one thread at a time per collective; distinct collectives are independent.
  * Blocking:  create, register; kernels, with the communicator's deadline.

@@ -111,8 +111,13 @@ inline uint64_t element(const Operation &o, uint32_t rank, uint64_t index)
 {
     const uint64_t random = mix(mix(mix(o.seed) ^ rank) ^ index);
     const int64_t number = static_cast<int64_t>(random % 7) - (is_signed(o.dtype) ? 3 : 0);
+    const uint32_t size = weir_dtype_bytes(o.dtype);
     if (!reduces(o)) {
         return random;
+    }
+    // Averages are exact also where the sum does not fit the type.
+    if (o.op == WEIR_AVG && o.dtype > WEIR_F8E5M2 && size < 8) {
+        return weir_element_integer(o.dtype, random & ((static_cast<uint64_t>(1) << (8 * size)) - 1), 0);
     }
     uint64_t bits = 0;
     if (o.dtype == WEIR_F64) {
@@ -184,10 +189,11 @@ inline uint64_t join_bits(const Operation &o, const std::vector<uint64_t> &all)
 }
 
 // The reduction of the ranks' elements `index`: first over each host's ranks, then over the hosts. One of the two
-// multiplies by a factor.
+// multiplies by a factor. An average of integers is over all ranks at once.
 inline uint64_t joined(const Operation &o, uint32_t ranks, uint64_t index)
 {
-    const uint32_t each = o.host_ranks != 0 ? o.host_ranks : ranks;
+    const bool once = o.host_ranks == 0 || (o.op == WEIR_AVG && o.dtype > WEIR_F8E5M2);
+    const uint32_t each = once ? ranks : o.host_ranks;
     std::vector<uint64_t> hosts;
     Operation last = o;
     if (o.op == WEIR_SCALED_SUM && each > 1) {

@@ -80,9 +80,6 @@ Part random_part(uint64_t seed, uint32_t ranks, weir_dtype dtype, uint64_t eleme
 Case random_case(uint64_t seed, uint32_t ranks, const Setting &s)
 {
     Case c = { mix(seed) % 2 != 0, static_cast<weir_op>(mix(seed + 1) % WEIR_OPS), mix(seed + 2) % 3 == 0, {} };
-    if (s.host_ranks != 0 && c.op == WEIR_AVG) {
-        c.op = WEIR_SUM; // averages of integers are not supported there
-    }
     const uint64_t n = mix(seed + 3) % (most_parts + 1);
     for (uint64_t i = 0; i < n; i++) {
         const uint64_t random = mix(seed * 64 + i);

@@ -48,6 +48,22 @@ typedef struct weiri_rail_args {
     weir_rail_step step;
 } weiri_rail_args;
 
+/* An average of integers between hosts is a sum of words of 64 bits that is divided once. With divisor 0 the kernel
+ * widens elements to words; otherwise it divides words and cuts the quotients to elements. */
+typedef struct weiri_average_args {
+    weir_dev_control *control;
+    const uint64_t *abandoned; /* as in weir_dev_collective */
+    weir_collective_what what;
+    const char *from;
+    char *to;
+    uint64_t from_step; /* bytes from one row to the next */
+    uint64_t to_step;
+    uint64_t rows;
+    uint64_t count; /* elements of a row */
+    uint32_t dtype; /* of the elements: integers */
+    uint32_t divisor;
+} weiri_average_args;
+
 enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS, WEIRI_COPIES_MEET, WEIRI_COPIES_WAIT };
 extern const weir_kernel *const weiri_collective_kernels[];
 
@@ -67,7 +83,8 @@ extern const weir_kernel *const weiri_collective_parts_kernels[];
 
 enum { WEIRI_EXCHANGE_INSIDE, WEIRI_EXCHANGE_FAR };
 extern const weir_kernel *const weiri_collective_exchange_kernels[];
-extern const weir_kernel *const weiri_collective_rails_kernels[]; /* one */
+enum { WEIRI_RAIL, WEIRI_AVERAGE };
+extern const weir_kernel *const weiri_collective_rails_kernels[];
 
 /* Reductions: WEIRI_REDUCE_FORMS kernels for each type, or each type and operation, as listed here. */
 enum {

@@ -1,6 +1,57 @@
-/* collective_rails.c - the kernel that exchanges pieces between hosts; see collective.h. */
+/* collective_rails.c - what collectives between hosts need beside those of one host: the exchange of pieces, and
+ * averages of integers; see collective.h. */
 #include "src/device/kernels/collective.h"
 
 WEIR_KERNEL(weiri_rail, weiri_rail_args) { (void)weir_rail_run(&args->rails, &args->step, coop); }
 
-const weir_kernel *const weiri_collective_rails_kernels[] = { &weiri_rail, NULL };
+WEIR_FN uint64_t weiri_average_load(const char *at, uint32_t dtype)
+{
+    switch (weir_dtype_bytes(dtype)) {
+    case 8:
+        return weir_arch_load_u64((const weir_alias_u64 *)at);
+    case 4:
+        return weir_element_integer(dtype, weir_arch_load_u32((const weir_alias_u32 *)at), 0);
+    default:
+        return weir_element_integer(dtype, (uint8_t)*at, 0);
+    }
+}
+
+WEIR_FN void weiri_average_store(char *at, uint32_t dtype, uint64_t value)
+{
+    switch (weir_dtype_bytes(dtype)) {
+    case 8:
+        weir_arch_store_u64((weir_alias_u64 *)at, value);
+        break;
+    case 4:
+        weir_arch_store_u32((weir_alias_u32 *)at, (uint32_t)value);
+        break;
+    default:
+        *at = (char)(uint8_t)value;
+    }
+}
+
+WEIR_KERNEL(weiri_average, weiri_average_args)
+{
+    const uint32_t bytes = weir_dtype_bytes(args->dtype);
+    if (WEIR_UNLIKELY(weir_arch_load_relaxed_dev_u64(args->abandoned) != 0)) {
+        (void)weir_dev_control_fail_in(
+            args->control, WEIR_ERR_INVALID,
+            weir_dev_note_of(WEIR_DOING_ABANDONED, WEIR_NO_PEER, args->what.call, args->what.count, 0));
+        return;
+    }
+    for (uint64_t row = 0; row < args->rows; row++) {
+        const char *from = args->from + row * args->from_step;
+        char *to = args->to + row * args->to_step;
+        for (uint64_t i = coop.rank; i < args->count; i += coop.size) {
+            if (args->divisor == 0) {
+                weir_arch_store_u64((weir_alias_u64 *)to + i, weiri_average_load(from + i * bytes, args->dtype));
+            } else {
+                const uint64_t sum = weir_arch_load_u64((const weir_alias_u64 *)from + i);
+                weiri_average_store(to + i * bytes, args->dtype,
+                                    weir_divide_integer(sum, args->divisor, weir_dtype_is_signed(args->dtype)));
+            }
+        }
+    }
+}
+
+const weir_kernel *const weiri_collective_rails_kernels[] = { &weiri_rail, &weiri_average, NULL };

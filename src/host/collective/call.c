@@ -45,10 +45,6 @@ weir_status weiri_check_op(const weir_collective *collective, const char *name, 
     if (op == WEIR_SCALED_SUM && !collective->has_factor) {
         return invalid(name, "SCALED_SUM without a factor: call weir_collective_set_factor first");
     }
-    if (op == WEIR_AVG && dtype > WEIR_F8E5M2 && collective->rails.device.hosts > 1 && collective->device.ranks > 1) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: AVG of integers is not supported between hosts of several ranks",
-                          name);
-    }
     return WEIR_OK;
 }
 

@@ -231,6 +231,8 @@ weir_status weiri_choose_step(weir_collective *collective, const weiri_work *wor
 typedef struct weiri_step {
     weiri_call call; /* the call that ranks compare; call.form, call.blocks */
     uint64_t count;  /* and the number of elements are those of the step */
+    uint32_t dtype; /* type and operation of a reduction's kernel; an average of integers between hosts adds words of */
+    uint32_t op;    /* 64 bits */
     uint32_t threads;
     const weiri_team_memory *send; /* registered memory that has all of send, or of recv; NULL if none has */
     const weiri_team_memory *recv;
@@ -315,5 +317,8 @@ weir_status weiri_launch_copies(const weir_collective *collective, const weiri_s
 weir_status weiri_launch_exchange(const weir_collective *collective, const weiri_step *step, weiri_exchange_args *args);
 weir_status weiri_launch_rails(const weir_collective *collective, weir_shape shape, const weir_rail_step *step,
                                void *stream);
+/* Its caller has filled what the kernel reads and writes. */
+weir_status weiri_launch_average(const weir_collective *collective, weir_shape shape, weiri_average_args *args,
+                                 void *stream);
 
 #endif

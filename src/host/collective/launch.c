@@ -61,11 +61,11 @@ static weir_status launch(const weir_collective *collective, const weir_kernel *
 weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                 weiri_reduce_args *args)
 {
-    const reductions *of = &reductions_of[step->call.dtype];
-    const uint32_t first = (step->call.op == WEIR_SUM ? of->sum : of->any) * WEIRI_REDUCE_FORMS;
+    const reductions *of = &reductions_of[step->dtype];
+    const uint32_t first = (step->op == WEIR_SUM ? of->sum : of->any) * WEIRI_REDUCE_FORMS;
     set_handle(collective, &args->reduce.what, &args->collective);
     args->collective.lives = lives_of(collective, step, &args->reduce.what);
-    args->op = step->call.op;
+    args->op = step->op;
     return launch(collective, of->kernels[first + kernel], step, args);
 }
 
@@ -132,5 +132,13 @@ weir_status weiri_launch_rails(const weir_collective *collective, weir_shape sha
                                void *stream)
 {
     const weiri_rail_args args = { collective->rails.device, *step };
-    return launch_ordered(collective, weiri_collective_rails_kernels[0], shape, &args, stream);
+    return launch_ordered(collective, weiri_collective_rails_kernels[WEIRI_RAIL], shape, &args, stream);
+}
+
+weir_status weiri_launch_average(const weir_collective *collective, weir_shape shape, weiri_average_args *args,
+                                 void *stream)
+{
+    args->control = collective->rails.device.control;
+    args->abandoned = collective->rails.device.abandoned;
+    return launch_ordered(collective, weiri_collective_rails_kernels[WEIRI_AVERAGE], shape, args, stream);
 }

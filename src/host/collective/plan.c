@@ -81,6 +81,8 @@ static void fill_step(weiri_step *step, const weir_collective_request *q, weir_c
 {
     step->call = weiri_call_of(q, form, shape.blocks);
     step->count = q->count;
+    step->dtype = (uint32_t)q->dtype;
+    step->op = (uint32_t)q->op;
     step->threads = shape.threads;
     step->stream = stream;
 }
@@ -215,6 +217,10 @@ typedef struct hosts_call {
     uint32_t ranks;
     uint32_t host; /* this host's place, of `hosts` */
     uint32_t hosts;
+    weir_dtype dtype; /* what a reduction joins */
+    weir_op op;
+    char *hold; /* memory for data between two steps */
+    uint64_t hold_bytes;
 } hosts_call;
 
 /* Divides `bytes` among ranks or hosts into parts of `length`. The last parts may be shorter or empty. */
@@ -239,10 +245,7 @@ static uint64_t part_bytes(const division *d, uint32_t part)
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* The longest chunk of which the hold has room for `parts`. */
-static uint64_t chunk_bytes(const hosts_call *h, uint32_t parts)
-{
-    return h->collective->rails.hold_bytes / parts / UNIT * UNIT;
-}
+static uint64_t chunk_bytes(const hosts_call *h, uint32_t parts) { return h->hold_bytes / parts / UNIT * UNIT; }
 
 /* Calls `chunk` for at most `most` bytes of the data at a time, and once if there is no data. */
 static weir_status in_chunks(const hosts_call *h, uint64_t most,
@@ -281,8 +284,8 @@ static weir_rail_step equal_pieces(const hosts_call *h, const char *send, uint64
 /* The step inside the host has multiplied by the factor, if the host has several ranks. */
 static weir_status over_rails(const hosts_call *h, weir_rail_step *s)
 {
-    s->dtype = h->q->dtype;
-    s->op = h->q->op == WEIR_SCALED_SUM && h->ranks > 1 ? WEIR_SUM : h->q->op;
+    s->dtype = h->dtype;
+    s->op = h->op == WEIR_SCALED_SUM && h->ranks > 1 ? WEIR_SUM : h->op;
     return weiri_rails_run(h->collective, weiri_call_of(h->q, WEIR_FORM_AUTO, 0), h->q->count, s, h->stream);
 }
 
@@ -295,6 +298,8 @@ static weir_status choose_inside(const hosts_call *h, uint32_t kind, uint64_t by
     weir_status status = weiri_choose_step(h->collective, &work, weiri_kind_names[kind], true, &form, &shape);
     if (status == WEIR_OK) {
         fill_step(step, h->q, form, shape, h->stream);
+        step->dtype = (uint32_t)h->dtype;
+        step->op = (uint32_t)h->op;
     }
     return status;
 }
@@ -381,7 +386,7 @@ static weir_status allreduce(const hosts_call *h)
 /* Reduces the chunk of `bytes` at offset `at`. */
 static weir_status reduce_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
 {
-    char *hold = h->collective->rails.hold;
+    char *hold = h->hold;
     const uint32_t root = h->q->root % h->ranks;
     const uint32_t root_host = h->q->root / h->ranks;
     const uint64_t spread = (uint64_t)1 << root_host;
@@ -402,7 +407,7 @@ static weir_status reduce(const hosts_call *h) { return in_chunks(h, chunk_bytes
 
 static weir_status reduce_scatter_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
 {
-    char *hold = h->collective->rails.hold;
+    char *hold = h->hold;
     const uint64_t host_bytes = h->bytes * h->ranks;
     const uint64_t step = (bytes + UNIT - 1) / UNIT * UNIT;
     weir_rail_step s = equal_pieces(h, hold, step, h->recv + at, 0, bytes);
@@ -425,6 +430,73 @@ static weir_status reduce_scatter(const hosts_call *h)
     }
     return in_chunks(h, chunk_bytes(h, h->hosts), reduce_scatter_chunk);
 }
+
+/* ---- averages of integers -------------------------------------------------------------------------------------- */
+
+static weir_status run_average(const hosts_call *h, weiri_average_args *args)
+{
+    const weiri_rails *rails = &h->collective->rails;
+    const uint64_t needed = (args->count + rails->threads - 1) / rails->threads;
+    const weir_shape shape = { (uint32_t)least(needed, rails->device.blocks), rails->threads };
+    weiri_call call = weiri_call_of(h->q, WEIR_FORM_AUTO, shape.blocks);
+    args->what.call = weiri_call_word(&call);
+    args->what.count = h->q->count;
+    args->dtype = (uint32_t)h->q->dtype;
+    return args->count == 0 ? WEIR_OK : weiri_launch_average(h->collective, shape, args, h->stream);
+}
+
+static weir_status sum_of_kind(const hosts_call *h)
+{
+    return h->q->kind == WEIR_ALLREDUCE ? allreduce(h) : h->q->kind == WEIR_REDUCE ? reduce(h) : reduce_scatter(h);
+}
+
+/* A partial sum may not fit the type. So the elements become words of 64 bits in the first half of the hold, are added
+ * there, and the sum is divided once, as inside a host. */
+static weir_status average_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
+{
+    const uint32_t element = weir_dtype_bytes(h->q->dtype);
+    const uint64_t half = h->hold_bytes / 2 / UNIT * UNIT;
+    const bool scatters = h->q->kind == WEIR_REDUCE_SCATTER;
+    const uint64_t count = bytes / element;
+    const uint64_t row = count * 8;
+    hosts_call sum = *h;
+    weiri_average_args args;
+    sum.send = h->hold;
+    sum.recv = h->hold + (scatters ? h->collective->rank * row : 0);
+    sum.bytes = row;
+    sum.dtype = WEIR_I64;
+    sum.op = WEIR_SUM;
+    sum.hold += half;
+    sum.hold_bytes = half;
+    memset(&args, 0, sizeof args);
+    args.from = h->send + at;
+    args.to = h->hold;
+    args.from_step = h->bytes;
+    args.to_step = row;
+    args.rows = scatters ? h->collective->size : 1;
+    args.count = count;
+    weir_status status = run_average(h, &args);
+    if (status == WEIR_OK) {
+        status = sum_of_kind(&sum);
+    }
+    if (status != WEIR_OK || (h->q->kind == WEIR_REDUCE && h->q->root != h->collective->rank)) {
+        return status;
+    }
+    args.from = sum.recv;
+    args.to = h->recv + at;
+    args.rows = 1;
+    args.divisor = h->collective->size;
+    return run_average(h, &args);
+}
+
+static weir_status average(const hosts_call *h)
+{
+    const uint64_t words = h->hold_bytes / 2 / UNIT * UNIT / 8;
+    const uint64_t rows = h->q->kind == WEIR_REDUCE_SCATTER ? h->collective->size : 1;
+    return in_chunks(h, words / rows * weir_dtype_bytes(h->q->dtype), average_chunk);
+}
+
+/* ---- moves ------------------------------------------------------------------------------------------------------ */
 
 static weir_status allgather(const hosts_call *h)
 {
@@ -489,7 +561,7 @@ static weir_status swap_inside(const hosts_call *h, const char *from, char *into
 /* The rails come first: an operation in place would otherwise overwrite data that is not sent yet. */
 static weir_status all_to_all_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
 {
-    char *hold = h->collective->rails.hold;
+    char *hold = h->hold;
     const uint64_t host_bytes = h->bytes * h->ranks;
     const uint64_t held = bytes * h->ranks;                 /* bytes of one host in the hold */
     const uint32_t rows = bytes == h->bytes ? 1 : h->ranks; /* whole pieces of a host lie one after the other */
@@ -520,7 +592,7 @@ static weir_status all_to_all(const hosts_call *h)
  * host. */
 static weir_status gather_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
 {
-    char *hold = h->collective->rails.hold;
+    char *hold = h->hold;
     const uint32_t root = h->q->root % h->ranks;
     const uint32_t root_host = h->q->root / h->ranks;
     const uint64_t held = (bytes + UNIT - 1) / UNIT * UNIT;
@@ -557,7 +629,7 @@ static weir_status gather(const hosts_call *h)
  * each host. */
 static weir_status scatter_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
 {
-    char *hold = h->collective->rails.hold;
+    char *hold = h->hold;
     const uint32_t root = h->q->root % h->ranks;
     const uint32_t root_host = h->q->root / h->ranks;
     const uint64_t held = (bytes + UNIT - 1) / UNIT * UNIT;
@@ -619,8 +691,15 @@ static weir_status run_between(weir_collective *collective, const weir_collectiv
         .ranks = collective->device.ranks,
         .host = collective->rails.device.host,
         .hosts = collective->rails.device.hosts,
+        .dtype = q->dtype,
+        .op = q->op,
+        .hold = collective->rails.hold,
+        .hold_bytes = collective->rails.hold_bytes,
     };
     log_rails(collective, q->kind);
+    if (reduces(q) && q->op == WEIR_AVG && q->dtype > WEIR_F8E5M2 && h.ranks > 1) {
+        return average(&h);
+    }
     switch (q->kind) {
     case WEIR_ALLREDUCE:
         return allreduce(&h);
