@@ -1,4 +1,4 @@
-// Waits that end: by a signal, by the deadline, by an abort, on devices and on the host.
+// Semaphores, and waits that end: by a signal, by the deadline, by an abort, on devices and on the host.
 #include <algorithm>
 
 #include "test/harness/checks.h"
