@@ -118,10 +118,12 @@ WEIR_API uint64_t weir_collective_bytes(const weir_collective *collective);
  * call. 0 leaves the choice to the tuning file and the library.
  *
  * WEIR_FORM_COPIES: copy engines move the data of allgather, all_to_all, broadcast, gather and scatter among the ranks
- * of one host. At most one block of one warp waits. recv is in registered memory, at the same offset on all ranks, and
+ * of one host. At most one block of one warp waits. Of an allreduce, a kernel by slots joins a part
+ * on each rank, and copy engines gather the parts. recv is in registered memory, at the same offset on all ranks, and
  * every rank gives it, also where it receives nothing. all_to_all and scatter are not in place. WEIR_ERR_UNSUPPORTED
- * otherwise, and where a kernel has to compute. An error of the device may come after the first launch. After an error
- * of the communicator the contents of recv are undefined: copies that are on the stream cannot be stopped. */
+ * otherwise, and for other reductions, exchanges and parts. An error of the device may come after the first launch.
+ * After an error of the communicator the contents of recv are undefined: copies that are on the stream cannot be
+ * stopped. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *collective, weir_collective_form form,
                                                           uint32_t blocks);
 

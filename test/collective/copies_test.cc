@@ -5,7 +5,7 @@
 
 namespace {
 
-const Kind moves[] = { ALLGATHER, BROADCAST, ALL_TO_ALL, GATHER, SCATTER };
+const Kind moves[] = { ALLGATHER, BROADCAST, ALL_TO_ALL, GATHER, SCATTER, ALLREDUCE };
 
 bool copies_open(weirt_rank *rank, uint32_t timeout_ms, Bench *bench)
 {
@@ -37,7 +37,7 @@ void sizes(weirt_rank *rank)
     for (const Kind kind : moves) {
         for (const uint64_t count : { 0, 1, 333, 1000 }) {
             const uint32_t root = static_cast<uint32_t>(seed % rank->size);
-            const bool in_place = (kind == ALLGATHER || kind == BROADCAST) && seed % 3 == 0;
+            const bool in_place = (kind == ALLGATHER || kind == BROADCAST || kind == ALLREDUCE) && seed % 3 == 0;
             const Operation o = operation(kind, count, root, in_place, seed++);
             const Places at = fine ? places_of(&bench, o) : Places();
             fine = fine && prepare(&bench, o, at) && WEIRT_OK(rank, copy(&bench, o, at)) && finish(&bench, o) &&
@@ -98,7 +98,8 @@ void refuses(weirt_rank *rank)
         const weir_collective_request moved = { WEIR_ALLGATHER, WEIR_U8, WEIR_SUM, 0, 100, in, out };
         weir_collective_form form = WEIR_FORM_AUTO;
         weir_shape shape = { 0, 0 };
-        refused(&bench, "a kernel has to compute", weir_allreduce(c, in, out, 1, WEIR_F32, WEIR_SUM, s));
+        refused(&bench, "a kernel has to compute", weir_reduce(c, in, out, 1, WEIR_F32, WEIR_SUM, 0, s));
+        refused(&bench, "copies need recv in registered memory", weir_allreduce(c, out, in, 1, WEIR_F32, WEIR_SUM, s));
         refused(&bench, "a kernel has to compute", weir_reduce_scatter(c, in, out, 1, WEIR_F32, WEIR_SUM, s));
         refused(&bench, "registered memory", weir_allgather(c, out, in, 1, WEIR_F32, s));
         refused(&bench, "registered memory",
@@ -144,11 +145,16 @@ void killed(weirt_rank *rank)
 {
     Bench bench;
     if (copies_open(rank, 0, &bench)) {
-        die_in_rank_two(&bench, operation(ALLGATHER, 1000, 0, false, 1));
+        die_in_rank_two(&bench, operation(*static_cast<const Kind *>(rank->arg), 1000, 0, false, 1));
     }
     bench_leave(&bench);
 }
 
-TEST_P(CopiesDeath, EndsTheOthers) { run(3, killed); }
+TEST_P(CopiesDeath, EndsTheOthers)
+{
+    for (const Kind kind : { ALLGATHER, ALLREDUCE }) {
+        weirt_ranks_run(stage(), 3, killed, &kind, sizeof kind);
+    }
+}
 
 } // namespace

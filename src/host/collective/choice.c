@@ -166,7 +166,8 @@ static weir_status choose_copies(const weir_collective *collective, const weiri_
 {
     if (!work->copies) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: the form of copies is forced, but %s", name,
-                          (REDUCTIONS >> work->kind & 1) != 0
+                          work->kind == WEIR_ALLREDUCE ? "copies need recv in registered memory, of one host"
+                          : (REDUCTIONS >> work->kind & 1) != 0
                               ? "a kernel has to compute"
                               : "copies need recv in registered memory on all ranks, of one host, and not in place");
     }

@@ -73,6 +73,9 @@ static weiri_work work_of(const weir_collective *collective, const weir_collecti
     if (reduces(q) && one) {
         work.piece = longest_part(own, ranks);
     }
+    if (q->kind == WEIR_ALLREDUCE && collective->form == WEIR_FORM_COPIES) {
+        work.copies = work.bytes == 0 || weiri_plan_registered(collective, q->recv, work.bytes) != NULL;
+    }
     return work;
 }
 
@@ -124,7 +127,77 @@ static void fill_move(const weir_collective *collective, const weir_collective_r
     }
 }
 
+/* Divides `bytes` among ranks or hosts into parts of `length`. The last parts may be shorter or empty. */
+typedef struct division {
+    uint64_t bytes;
+    uint64_t length;
+} division;
+
+static division divide(uint64_t bytes, uint32_t parts)
+{
+    const division d = { bytes, ((bytes + parts - 1) / parts + UNIT - 1) / UNIT * UNIT };
+    return d;
+}
+
+static uint64_t part_bytes(const division *d, uint32_t part)
+{
+    const uint64_t at = part * d->length;
+    const uint64_t left = at < d->bytes ? d->bytes - at : 0;
+    return left < d->length ? left : d->length;
+}
+
 /* ---- inside one host ------------------------------------------------------------------------------------------- */
+
+/* Joins this rank's part of the data into recv. In place, the copies overwrite this part of the others' data. By slots
+ * the others' signals show that they have read it; packets and lines have no signals. */
+static weir_status join_part(const weir_collective *collective, const char *name, const weir_collective_request *q,
+                             const division *parts, void *stream)
+{
+    const weiri_work work = { .kind = WEIR_REDUCE_SCATTER, .bytes = parts->bytes, .piece = parts->length };
+    weir_collective_form form = WEIR_FORM_SLOTS;
+    weir_shape shape;
+    weiri_step step = { .send = NULL };
+    weiri_reduce_args args;
+    const weir_status status = weiri_choose(collective, &work, name, &form, &shape);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    fill_step(&step, q, form, shape, stream);
+    memset(&args, 0, sizeof args);
+    args.reduce.send = (const char *)q->send;
+    args.reduce.recv = (char *)q->recv + collective->device.rank * parts->length;
+    args.reduce.part = parts->length;
+    args.reduce.length = parts->length;
+    args.reduce.bytes = parts->bytes;
+    return weiri_local_reduce(collective, &step, &args);
+}
+
+/* An allreduce by copies: kernels join each rank's part, and copies gather the parts. */
+static weir_status allreduce_by_copies(const weir_collective *collective, const char *name,
+                                       const weir_collective_request *q, weir_shape shape, void *stream)
+{
+    const uint32_t rank = collective->device.rank;
+    const division parts = divide(q->count * weir_dtype_bytes(q->dtype), collective->device.ranks);
+    weiri_step step = { .recv = weiri_plan_registered(collective, q->recv, parts.bytes) };
+    weiri_move_args args;
+    weir_collective_move *m = &args.move;
+    const weir_status status = join_part(collective, name, q, &parts, stream);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    fill_step(&step, q, WEIR_FORM_COPIES, shape, stream);
+    memset(&args, 0, sizeof args);
+    m->recv = (char *)q->recv;
+    m->send = m->recv + rank * parts.length;
+    m->most = parts.length;
+    m->peer_recv_at = rank * parts.length;
+    for (uint32_t k = 0; k < collective->device.ranks; k++) {
+        m->send_bytes[k] = part_bytes(&parts, rank);
+        m->recv_at[k] = k * parts.length;
+        m->recv_bytes[k] = part_bytes(&parts, k);
+    }
+    return weiri_local_move(collective, &step, &args);
+}
 
 static weir_status run_inside(weir_collective *collective, const char *name, const weir_collective_request *q,
                               void *stream)
@@ -136,6 +209,9 @@ static weir_status run_inside(weir_collective *collective, const char *name, con
     const weir_status status = weiri_choose_step(collective, &work, name, false, &form, &shape);
     if (status != WEIR_OK) {
         return status;
+    }
+    if (reduces(q) && form == WEIR_FORM_COPIES) {
+        return allreduce_by_copies(collective, name, q, shape, stream);
     }
     fill_step(&step, q, form, shape, stream);
     if (reduces(q)) {
@@ -222,25 +298,6 @@ typedef struct hosts_call {
     char *hold; /* memory for data between two steps */
     uint64_t hold_bytes;
 } hosts_call;
-
-/* Divides `bytes` among ranks or hosts into parts of `length`. The last parts may be shorter or empty. */
-typedef struct division {
-    uint64_t bytes;
-    uint64_t length;
-} division;
-
-static division divide(uint64_t bytes, uint32_t parts)
-{
-    const division d = { bytes, ((bytes + parts - 1) / parts + UNIT - 1) / UNIT * UNIT };
-    return d;
-}
-
-static uint64_t part_bytes(const division *d, uint32_t part)
-{
-    const uint64_t at = part * d->length;
-    const uint64_t left = at < d->bytes ? d->bytes - at : 0;
-    return left < d->length ? left : d->length;
-}
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
