@@ -91,6 +91,21 @@ void rooted(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// Graphs of sums with a factor in memory and of averages of integers, replayed with new data and another factor.
+void replays_joined(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 32 << 10, 0, &bench);
+    Operation scaled = operation(rank, REDUCE_SCATTER, WEIR_F16, WEIR_SCALED_SUM, 500, 0);
+    scaled.factor_type = WEIR_F32;
+    for (const Operation &o : { scaled, operation(rank, REDUCE_SCATTER, WEIR_I8, WEIR_AVG, 500, 0) }) {
+        const Places at = places_of(&bench, o);
+        fine = fine && replay(&bench, o, at, 3, [&] { return WEIRT_OK(rank, call(&bench, o, at.send, at.recv)); });
+    }
+    bench_close(&bench);
+}
+
 // A graph of several operations, replayed with new data.
 void replays(weirt_rank *rank)
 {
@@ -357,6 +372,11 @@ TEST_P(CollectiveHosts, PiecesOfRandomSizes)
 }
 
 TEST_P(CollectiveHosts, GraphsAreReplayed) { run(replays, 2, 1, 1, 2); }
+TEST_P(CollectiveHosts, GraphsOfFactorsAndAveragesAreReplayed)
+{
+    run(replays_joined, 2, 2, 1, 1);
+    run(replays_joined, 2, 1, 1, 1);
+}
 
 TEST_P(CollectiveHostsTrouble, ArgumentsAreChecked) { run(arguments, 2, 2, 1, 1); }
 TEST_P(CollectiveHostsTrouble, CreationIsChecked) { run(creation, 2, 2, 1, 1); }
