@@ -147,12 +147,13 @@ static void lend(weir_comm *comm, uint32_t peer, uint64_t number, int fd)
     post_answer(comm, peer, message, w.size);
 }
 
-/* Confirms that the memory exists, and that the asking rank needs no further descriptor. */
-static void confirm(weir_comm *comm, uint32_t peer, uint64_t number)
+/* WEIRI_PORT_MEMORY_THERE: the memory exists, and the asking rank needs no further descriptor. WEIRI_PORT_FD_TAKEN:
+ * taken or not, the owner may now close its duplicate. */
+static void post_number(weir_comm *comm, uint32_t peer, uint8_t kind, uint64_t number)
 {
     uint8_t message[16];
     weiri_writer w = weiri_writer_init(message, sizeof message);
-    weiri_write_u8(&w, WEIRI_PORT_MEMORY_THERE);
+    weiri_write_u8(&w, kind);
     weiri_write_u64(&w, number);
     post_answer(comm, peer, message, w.size);
 }
@@ -165,7 +166,7 @@ static void end_loan(weir_comm *comm, uint32_t peer, uint64_t number)
         if (loan->peer == peer && loan->number == number) {
             *at = loan->next;
             free_loan(loan);
-            confirm(comm, peer, number);
+            post_number(comm, peer, WEIRI_PORT_MEMORY_THERE, number);
             return;
         }
     }
@@ -195,7 +196,7 @@ static void serve(weir_comm *comm, uint32_t peer, uint64_t number, uint64_t id, 
         return;
     }
     if (!fd_wanted) {
-        confirm(comm, peer, number);
+        post_number(comm, peer, WEIRI_PORT_MEMORY_THERE, number);
         return;
     }
     int fd = memory->description.fd;
@@ -388,16 +389,6 @@ static void take_from_process(weir_comm *comm, uint32_t peer, uint64_t number, i
     request->fd = fd;
 }
 
-/* Taken or not, the owner may now close its duplicate. */
-static void say_taken(weir_comm *comm, uint32_t peer, uint64_t number)
-{
-    uint8_t message[16];
-    weiri_writer w = weiri_writer_init(message, sizeof message);
-    weiri_write_u8(&w, WEIRI_PORT_FD_TAKEN);
-    weiri_write_u64(&w, number);
-    post_answer(comm, peer, message, w.size);
-}
-
 static bool take_refusal(weir_comm *comm, uint32_t peer, uint64_t number, weiri_reader *reader)
 {
     char text[256];
@@ -417,7 +408,7 @@ static bool take_number(weir_comm *comm, uint32_t peer, uint64_t number, weiri_r
         return false;
     }
     take_from_process(comm, peer, number, (int)fd);
-    say_taken(comm, peer, number);
+    post_number(comm, peer, WEIRI_PORT_FD_TAKEN, number);
     return true;
 }
 
