@@ -51,11 +51,10 @@ WEIR_API WEIR_NODISCARD weir_status weir_comm_create(weir_bootstrap *bootstrap, 
  * uses it may be running, on this rank or, where ranks are threads of one process, on another (weir_comm_quiesce). */
 WEIR_API void weir_comm_destroy(weir_comm *comm);
 
-/* Destroys the communicator also while its kernels are queued or in graphs that live on. Returns at once; a thread of
- * the library ends it when its last child is destroyed. Waits of its kernels on this rank end with WEIR_ERR_ABORTED,
+/* Destroys the communicator even while its kernels are queued, or are in graphs that live on. Returns at once; a thread
+ * of the library ends it when its last child is destroyed. Waits of its kernels on this rank end with WEIR_ERR_ABORTED,
  * also in graphs that are launched later. The 4 MiB that those kernels read are freed when the device is closed, and a
- * graph keeps its device open. The other ranks learn of it as of a destroyed communicator. A second call does nothing.
- */
+ * graph keeps its device open. For the other ranks it is a destroyed communicator. A second call does nothing. */
 WEIR_API void weir_comm_abandon(weir_comm *comm);
 
 WEIR_API uint32_t weir_comm_rank(const weir_comm *comm);

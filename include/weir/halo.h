@@ -61,8 +61,8 @@ typedef struct weir_halo_opts {
 /* All neighbours call it, with each other in the same order if they make several halos. `from` and `to` of no two parts
  * may overlap; that is not checked. Irregular layouts are committed to the communicator's device before.
  *
- * An error of a rank is also the error of its neighbours, and the text names that rank. Ranks further away are not
- * told: their exchanges with such a neighbour end with the communicator's timeout. Some errors stay with the rank that
+ * An error of a rank is also the error of its neighbours, and the text names that rank. Ranks further away do not learn
+ * of it: their exchanges with such a neighbour end with the communicator's timeout. Some errors stay with the rank that
  * makes them: comm or out is NULL, opts.size is 0, or a channel is of another communicator. */
 WEIR_API WEIR_NODISCARD weir_status weir_halo_create(weir_comm *comm, const weir_halo_part *parts, uint32_t count,
                                                      const weir_halo_opts *opts, weir_halo **out);

@@ -159,8 +159,8 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_post(weir_port_channel *ch
                                                            uint32_t timeout_ms, uint64_t *ticket);
 
 /* The same calls without blocking. They return WEIR_PENDING and post nothing if the channel has no credit or the
- * proxy's queue no room. Handlers and progress callbacks of proxies may make them, also over channels of their own
- * thread, whose requests are carried out in a later round:
+ * proxy's queue no room. Handlers and progress callbacks of proxies may make them, even over channels of the same
+ * thread of the proxy, which carries out the requests in a later round:
  *
  *     for (; state->next < state->peers; state->next++) {
  *         status = weir_port_channel_try_put_signal(state->channels[state->next], to, from, bytes, NULL);
@@ -192,10 +192,11 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_test(weir_port_channel *ch
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_wait(weir_port_channel *channel, uint64_t ticket,
                                                            uint32_t timeout_ms);
 
-/* The calls of kernels in the order of a stream (weir/stream.h): each is the call of a single thread, in a kernel of
- * our own, ordered with those of other kernels as theirs are. They can be recorded in graphs, with their arguments.
+/* The calls of kernels in the order of a stream (weir/stream.h): each launches one of weir's kernels, whose single
+ * thread makes the call. It is ordered with calls of other kernels as those are among themselves. Graphs can record the
+ * calls with their arguments.
  *
- * The status is that of the launch alone. As in kernels, a request that fails is its channel's error, and a wait or
+ * The status is only that of the launch. As in kernels, a request that fails is its channel's error, and a wait or
  * flush that passes its deadline the communicator's. A wait for the peer's signal that ends because a channel has
  * failed fails the communicator, so that later work on the stream does not use data that never arrived. The thread
  * copies up to 512 bytes itself, where direct_bytes allows it. WEIR_ERR_INVALID when the semaphore's end is on the

@@ -68,8 +68,8 @@ typedef struct weir_proxy_opts {
     size_t size;
     uint32_t threads; /* default 1, at most WEIR_PROXY_THREADS_MAX */
     uint32_t slots;   /* of each fifo, as weir_fifo_opts.slots */
-    uint32_t spin_us; /* how long an idle thread spins before it yields; default: 10,000 for a device with processors of
-                         its own, otherwise it yields almost at once */
+    uint32_t spin_us; /* how long an idle thread spins before it yields; default: 10,000 for a GPU; on the CPU device it
+                         yields almost at once */
 } weir_proxy_opts;
 
 typedef struct weir_proxy_handler {

@@ -42,8 +42,8 @@ typedef struct weir_window_opts {
                                 devices; rounded up to a power of two */
     weir_memory_kind kind;   /* of the memory of notifications, the same on all devices; WEIR_MEMORY_HOST if the NIC
                                 cannot reach memory of the device */
-    uint32_t host_ranks;     /* makes hosts of so many devices, which must be mapped; between hosts there are port
-                                channels: to try on one host what goes on between several; 0: as memory is mapped */
+    uint32_t host_ranks;     /* to test on one host: divides the devices, which must map each other's memory, into
+                                hosts of this many with port channels between them; 0: mapped devices are one host */
     const char *transport;   /* of the port channels, as weir_connection_opts.transport */
 } weir_window_opts;
 
