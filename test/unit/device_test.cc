@@ -291,7 +291,8 @@ TEST_F(Device, LaunchesThatAreRefused)
     kernel = nothing;
     kernel.nouns[weir_dev_noun_rails] = weir_dev_version_rails + 1;
     EXPECT_EQ(weir_launch(device, &kernel, { 1, 1 }, &args, nullptr, stream), WEIR_ERR_VERSION);
-    EXPECT_TRUE(says("version 3 of weir_dev_rails")) << weir_last_error();
+    const std::string next = std::to_string(weir_dev_version_rails + 1);
+    EXPECT_TRUE(says(("version " + next + " of weir_dev_rails").c_str())) << weir_last_error();
     EXPECT_EQ(weir_launch(device, &nothing, { 1, 1 }, &args, nullptr, stream), WEIR_OK);
     kernel = nothing;
     kernel.nouns[WEIR_DEV_NOUNS_MAX - 1] = 1;
