@@ -1067,8 +1067,8 @@ MUTANTS = [
            "            weir_collective_signal(c, WEIR_CELL_DATA, weir_parts_busy(c, p, !joins, i, column), column, coop);\n"
            "            weir_parts_send_round(c, p, joins, i, column, coop);",
            "the signal leaves before its data", collective("CollectiveParts", "RandomBySlots")),
-    Mutant("parts-line", DEVICE + "impl/collective_parts_lines.h", "weir_parts_join_line", "c->ranks, piece.dtype, p->op",
-           "c->ranks, p->dtypes[0], p->op", "all words of a line have the type of the first part",
+    Mutant("parts-line", DEVICE + "impl/collective_parts_lines.h", "weir_parts_join_line", "words, piece.dtype, p->op",
+           "words, p->dtypes[0], p->op", "all words of a line have the type of the first part",
            collective("CollectiveParts", "RandomByLines")),
     Mutant("parts-digest", "src/host/collective/parts.c", "digest_of",
            "digest = mix(digest, (uint64_t)call->parts[i].dtype);", "", "ranks do not compare the types of parts",
