@@ -228,6 +228,27 @@ TEST_F(MpiProgram, LongMessagesAreRuns)
     EXPECT_EQ(ended.count("allocations left: 0\n"), 2u) << ended.text;
 }
 
+// An MPI library that takes memory of devices sends packed bytes from there, and receives them there.
+TEST_F(MpiProgram, MessagesStayOnTheDeviceIfMpiTakesIt)
+{
+    const std::string cases = "send_trees sendrecv recv_shorter recv_truncated probe to_itself isend_trees "
+                              "irecv_unpacked_at_completion persistent request_cancelled";
+    Variables settings = { { "WEIR_MPI", "report" }, { "WEIR_MPI_DEVICE", "cpu:0" } };
+    for (const bool takes : { false, true }) {
+        if (takes) {
+            settings["WEIRT_MPI_TAKES_DEVICES"] = "1";
+        }
+        const Ended ended = mpirun(cases, settings);
+        expect_right(ended, cases);
+        for (const char *call : { "MPI_Send", "MPI_Recv", "MPI_Isend", "MPI_Sendrecv" }) {
+            const row row = row_of(ended, call);
+            EXPECT_GT(takes ? row.on_device : row.one_shot, 0u) << call << "\n" << ended.text;
+            EXPECT_EQ(takes ? row.one_shot : row.on_device, 0u) << call << "\n" << ended.text;
+        }
+        EXPECT_EQ(ended.count("allocations left: 0\n"), 2u) << ended.text;
+    }
+}
+
 TEST_F(MpiProgram, DeviceThatIsNotThere)
 {
     for (const char *device : { "gpu:77", "abacus", "a name that no device can have" }) {

@@ -234,6 +234,17 @@ static void run(const mpi_case &one)
 static void run(const mpi_case &one) { one.run(); }
 #endif
 
+// The answer of an MPI library, or that of one that takes memory of devices: so it does if the device is the CPU.
+extern "C" __attribute__((visibility("default"))) int MPIX_Query_cuda_support(void);
+extern "C" int MPIX_Query_cuda_support(void)
+{
+    if (std::getenv("WEIRT_MPI_TAKES_DEVICES") != nullptr) {
+        return 1;
+    }
+    int (*query)() = nullptr;
+    return find_symbol(RTLD_NEXT, "MPIX_Query_cuda_support", &query) ? query() : 0;
+}
+
 static const mpi_case *find(const char *name)
 {
     for (const std::vector<mpi_case> *cases : { &pack_cases, &message_cases, &request_cases, &trouble_cases }) {
