@@ -629,6 +629,11 @@ def plot(program):
     compared = dict(rows[0], nccl_us=2 * rows[0]["time_us"])
     (nccl,) = dict(script["lines_of"]([compared]))["NCCL"]
     expect(abs(nccl[2] - rows[0]["busbw"] / 2) < 1e-9, "NCCL's bandwidth follows from its time")
+    table = "# date: a day\n# note: one: two\nx,pack,copy\n1,4.5,\n2,3,7\nall,1,1\n"
+    facts, key, lines = script["table_of"](table)
+    expect((facts, key) == ({"date": "a day", "note": "one: two"}, "x"), f"{facts} {key}")
+    expect(lines == [("pack", [(1, 4.5), (2, 3)]), ("copy", [(2, 7)])], lines)
+    expect(script["table_of"](table, ["copy"])[2] == lines[1:], "the columns that are wanted")
 
 
 def tune(program):

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Draws results of weir-perf: time and bandwidth against size.
 
-    plot.py RESULTS.json PICTURE.svg      what weir-perf --json RESULTS.json wrote
+    plot.py RESULTS.json PICTURE.svg               what weir-perf --json RESULTS.json wrote
+    plot.py TABLE.csv PICTURE.svg [COLUMN...]      a table of docs/data: its columns, or these, against the first one
 
-Each table of the file that has rows by size gets two diagrams, one of time and one of bandwidth. A line is one way to
+Each table of RESULTS that has rows by size gets two diagrams, one of time and one of bandwidth. A line is one way to
 move the data: weir's, NCCL's, a kernel written by hand. Rows that differ in more than their size, in their shape or
 number of blocks say, are separate lines. Rows of tables (gather, scatter, pages) are drawn against the bytes of a
 row, the span of the table and the number of blocks, where a run has several. A dashed line is what the link carries one way. The overlap of windows gets
 two diagrams for each kind of work: the hidden share, and the time of a step beside the longer of work and exchange,
-against the ratio of work to exchange.
+against the ratio of work to exchange. A table of docs/data gets one diagram of times; rows without a number in the
+first column are left out.
 
 Exits with 77 where matplotlib is not installed."""
+import csv
 import json
 import re
 import sys
@@ -168,19 +171,63 @@ def draw(results, path, pyplot):
     figure.savefig(path, bbox_inches="tight")
 
 
+def number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def table_of(text, wanted=()):
+    """A table of docs/data: (facts, name of the first column, [(column, [(its value, us)])])."""
+    lines = text.splitlines()
+    facts = dict(line[2:].split(": ", 1) for line in lines if line.startswith("# "))
+    reader = csv.DictReader(line for line in lines if not line.startswith("#"))
+    key, *columns = reader.fieldnames or [None]
+    for column in wanted:
+        if column not in columns:
+            sys.exit(f"plot.py: the table has no column {column}")
+    rows = [row for row in reader if number(row[key]) is not None]
+    if not rows:
+        sys.exit(f"plot.py: no row of the table has a number in column {key}")
+    return facts, key, [(column, [(number(row[key]), number(row[column])) for row in rows
+                                  if number(row[column]) is not None]) for column in wanted or columns]
+
+
+def draw_table(text, path, wanted, pyplot):
+    facts, key, lines = table_of(text, wanted)
+    figure, axis = pyplot.subplots(figsize=(9, 6), layout="constrained")
+    for column, points in lines:
+        axis.plot([p[0] for p in points], [p[1] for p in points], marker="o", label=column.replace("_", " "))
+    axis.set(xlabel=key, ylabel="time, us", yscale="log")
+    axis.set_xscale("log", base=2)
+    axis.grid(True)
+    axis.legend()
+    figure.text(0.01, -0.03, ", ".join(facts[name] for name in ("date", "hardware", "commit") if name in facts),
+                fontsize=8)
+    figure.savefig(path, bbox_inches="tight")
+
+
 def main():
-    if len(sys.argv) != 3 or sys.argv[1] in ("-h", "--help"):
+    if len(sys.argv) < 3 or sys.argv[1] in ("-h", "--help"):
         print(__doc__)
         return 0 if len(sys.argv) == 2 else 2
+    table = sys.argv[1].endswith(".csv")
+    if not table and len(sys.argv) != 3:
+        print(__doc__)
+        return 2
     with open(sys.argv[1], encoding="utf-8") as file:
-        results = json.load(file)
+        text = file.read()
     try:
         import matplotlib
         matplotlib.use("svg")
         from matplotlib import pyplot
     except ImportError:
         return MISSING
-    draw(results, sys.argv[2], pyplot)
+    if table:
+        draw_table(text, sys.argv[2], sys.argv[3:], pyplot)
+    else:
+        draw(json.loads(text), sys.argv[2], pyplot)
     return 0
 
 
