@@ -136,6 +136,11 @@ def mistakes(program):
             (["allreduce", "--device", "cpu", "--tune", "/dev/null", "-g", "1"], "two or more ranks on one host"),
             (["allreduce", "--device", "cpu", "--tune", "/nonexistent/table"], "/nonexistent/table: No such file"),
             (["allreduce", "--device", "cpu", "-g", "3", "--host-ranks", "2"], "3 ranks are not hosts of 2 each"),
+            (["sendrecv", "--layout", "star"], "--layout is ring, pairs or fan"),
+            (["sendrecv", "--device", "cpu", "-g", "1", "--layout", "fan"], "--layout fan needs two or more ranks"),
+            (["sendrecv", "-o", "sum"], "sendrecv does not take -o"),
+            (["sendrecv", "--form", "slots"], "sendrecv does not take --form"),
+            (["sendrecv", "--device", "cpu", "--compare", "nccl"], "needs GPUs"),
             (["put", "-g", "3"], "does not take -g"),
             (["put", "--device", "cpu", "--rank", "2"], "ranks are 0 to 1"),
             (["fly"], "usage")):
@@ -589,6 +594,30 @@ def collectives(program):
         expect(output.count(f"\n{title}\n") == 1, f"one table of {title}")
 
 
+def sendrecv(program):
+    """Each layout: sizes, counts of a transfer, and no wrong element."""
+    for arguments, layout, ranks, parts, element in (
+            ([], "ring", 1, 1, 2), (["--host-ranks", "2"], "ring", 4, 1, 2),
+            (["--layout", "pairs", "--graph", "--processes"], "pairs", 3, 1, 2),
+            (["--layout", "fan", "--register", "-d", "i32"], "fan", 3, 2, 4)):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "results.json")
+            result = start(program, "sendrecv", *SMALL_COLLECTIVE, *arguments, "--check", "-g", str(ranks), "--sizes",
+                           "1001,300K", "--json", path)
+            print(result.stdout)
+            expect(result.returncode == 0, f"status {result.returncode}")
+            with open(path, encoding="utf-8") as file:
+                rows = json.load(file)["rows"]
+        unit = parts * element
+        expect([(row["bytes"], row["count"]) for row in rows] ==
+               [(size // unit * unit, size // unit) for size in (1001, 300 << 10)], f"sizes and counts of {rows}")
+        for row in rows:
+            expect(row["table"].startswith(f"sendrecv {layout}, "), f"title of {row}")
+            expect(row["wrong"] == 0 and row["blocks"] == 2, f"elements and blocks of {row}")
+            expect(0 < row["min_us"] <= row["time_us"] and row["in_us"] is None, f"times of {row}")
+            expect(row["algbw"] == row["busbw"], f"bandwidths of {row}")
+
+
 def forms(program):
     """A row for each form that has room."""
     rows, _ = collective(program, "allreduce", "--form", "all", "--sizes", "512")
@@ -724,7 +753,7 @@ CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("pa
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
          "gather": gather, "beside": beside, "calibrate": calibrate, "scatter": scatter, "pack": pack, "strided": strided, "halo": halo,
          "log": log,
-         "bootstrap": bootstrap, "collectives": collectives, "forms": forms, "plot": plot, "tune": tune,
+         "bootstrap": bootstrap, "collectives": collectives, "sendrecv": sendrecv, "forms": forms, "plot": plot, "tune": tune,
          "tuned_again": tuned_again, "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes,
          "against": against}
 

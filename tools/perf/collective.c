@@ -138,7 +138,8 @@ static void report_facts(perf_bench *b)
     if (!isnan(b->limit)) {
         perf_fact(rank->output, "link", "%.0f GB/s each way, all NVLinks of rank 0", b->limit);
     }
-    (void)snprintf(b->title, sizeof b->title, "%s, %s%s%s, %" PRIu32 " %s, %s, %s buffers%s", rank->command,
+    (void)snprintf(b->title, sizeof b->title, "%s%s%s, %s%s%s, %" PRIu32 " %s, %s, %s buffers%s", rank->command,
+                   b->wish.what->transfers ? " " : "", b->wish.what->transfers ? perf_sendrecv_layout(b) : "",
                    perf_dtype_names[b->wish.dtype], reduces ? " " : "", reduces ? perf_redop_names[b->wish.op] : "",
                    rank->ranks, rank->gpu ? "GPUs" : "CPU ranks", options->graph ? "graphs" : "stream",
                    options->registered ? "registered" : "ordinary", rank->gpu ? ", NVLS off" : "");
@@ -166,6 +167,9 @@ static weir_status create_bench(perf_rank *rank, uint64_t largest, uint64_t thre
     weir_status status = create_buffers(b, bytes);
     if (status == WEIR_OK) {
         status = create_collective(b, threads, 0);
+    }
+    if (status == WEIR_OK) {
+        status = perf_sendrecv_check(b);
     }
     if (status == WEIR_OK) {
         status = perf_parts_open(b);
@@ -202,6 +206,12 @@ static void destroy_bench(perf_bench *b)
 /* ---- rows ------------------------------------------------------------------------------------------------- */
 
 enum { OUT, IN, PLAIN, WINDOWS, RESULTS };
+
+/* The counts that make up a size. */
+static uint32_t counts_of_size(const perf_bench *b)
+{
+    return b->wish.what->transfers ? perf_sendrecv_parts(b) : b->wish.what->parts ? b->rank->ranks : 1;
+}
 
 /* The fraction of a size that each rank must send at least. */
 static double bus_factor(const perf_bench *b, uint64_t count)
@@ -282,12 +292,15 @@ static weir_status measure_weir(perf_bench *b, uint64_t count, uint64_t bytes, c
     if (b->parts != NULL) {
         ours.call = perf_parts_call_weir;
         ours.context = b;
+    } else if (b->wish.what->transfers) {
+        ours.call = perf_sendrecv_call_weir;
+        ours.context = b;
     }
     (void)snprintf(how, sizeof how, "%s, %" PRIu32 " blocks of %" PRIu32, perf_form_names[chosen->form],
                    chosen->shape.blocks, chosen->shape.threads);
     show_progress(b, bytes, how);
     weir_status status = perf_measure(b, &ours, count, bytes, false, &results[OUT]);
-    if (status == WEIR_OK && b->rank->options->tune == NULL) {
+    if (status == WEIR_OK && b->rank->options->tune == NULL && !b->wish.what->transfers) {
         show_progress(b, bytes, "in place");
         status = perf_measure(b, &ours, count, bytes, true, &results[IN]);
     }
@@ -301,6 +314,9 @@ static weir_status measure_nccl(perf_bench *b, uint64_t count, uint64_t bytes, p
     perf_party windows = { call_nccl, b->nccl, (char *)b->windows.send, (char *)b->windows.recv, b->cuda };
     if (b->parts != NULL) {
         plain.call = windows.call = perf_parts_call_nccl;
+        plain.context = windows.context = b;
+    } else if (b->wish.what->transfers) {
+        plain.call = windows.call = perf_sendrecv_call_nccl;
         plain.context = windows.context = b;
     }
     show_progress(b, bytes, "NCCL");
@@ -325,6 +341,13 @@ static weir_status force(perf_bench *b, uint64_t count, weir_collective_form for
     request.send = weir_memory_pointer(b->send);
     request.recv = weir_memory_pointer(b->recv);
     weir_status status = weir_collective_force(b->collective, form, blocks);
+    if (b->wish.what->transfers) { /* no choice to ask for: the limit on blocks, of which small transfers use a part */
+        weir_dev_collective device;
+        weir_collective_device(b->collective, &device);
+        chosen->shape.blocks = blocks != 0 ? blocks : device.blocks;
+        chosen->shape.threads = b->threads;
+        return status;
+    }
     return status == WEIR_OK ? weir_collective_choose(b->collective, &request, &chosen->form, &chosen->shape) : status;
 }
 
@@ -367,7 +390,7 @@ static weir_status match_nccl(perf_bench *b, uint64_t count, weir_collective_for
 static weir_status measure_row(perf_bench *b, uint64_t count, weir_collective_form form, perf_choice *chosen,
                                uint32_t most)
 {
-    const uint64_t bytes = count * weir_dtype_bytes(b->wish.dtype) * (b->wish.what->parts ? b->rank->ranks : 1);
+    const uint64_t bytes = count * weir_dtype_bytes(b->wish.dtype) * counts_of_size(b);
     perf_result results[RESULTS];
     memset(results, 0, sizeof results);
     for (uint32_t i = 0; i < RESULTS; i++) {
@@ -394,7 +417,7 @@ static weir_status measure_row(perf_bench *b, uint64_t count, weir_collective_fo
 /* Measures one size in one form with each number of blocks; with --tune only with numbers that make a difference. */
 static weir_status measure_form(perf_bench *b, uint64_t size, weir_collective_form form, const perf_list *blocks)
 {
-    const uint64_t count = size / weir_dtype_bytes(b->wish.dtype) / (b->wish.what->parts ? b->rank->ranks : 1);
+    const uint64_t count = size / weir_dtype_bytes(b->wish.dtype) / counts_of_size(b);
     perf_choice chosen = { form, { 0, 0 } };
     weir_status status = WEIR_OK;
     if (b->parts != NULL) {
@@ -518,9 +541,10 @@ static weir_status run_collective(perf_rank *rank)
 
 static int start_collective(const perf_options *options, char **arguments);
 
-#define UNTUNED                                                                                      \
-    "-b -e -f --sizes -g -d -o -n -w --graph --check --register --compare --nccl --blocks --threads" \
-    " --form --host-ranks --match-nccl"
+#define FORMLESS                                                                                  \
+    "-b -e -f --sizes -g -d -n -w --graph --check --register --compare --nccl --blocks --threads" \
+    " --host-ranks --match-nccl"
+#define UNTUNED FORMLESS " -o --form"
 #define OPTIONS UNTUNED " --tune"
 
 const perf_command perf_allreduce = { "allreduce", "all ranks get the reduction of all ranks' data", OPTIONS,
@@ -543,6 +567,8 @@ const perf_command perf_allgather_parts = { "allgather_parts", "all ranks get un
                                             OPTIONS " --parts --skew --layout", run_collective, start_collective };
 const perf_command perf_reduce_scatter_parts = { "reduce_scatter_parts", "each rank gets its extents of reduced parts",
                                                  OPTIONS " --parts --skew --layout", run_collective, start_collective };
+const perf_command perf_sendrecv = { "sendrecv", "sends and receives at the same time", FORMLESS " --layout",
+                                     run_collective, start_collective };
 
 static int start_collective(const perf_options *options, char **arguments)
 {
@@ -550,7 +576,8 @@ static int start_collective(const perf_options *options, char **arguments)
                                                     &perf_reduce_scatter,    &perf_all_to_all,
                                                     &perf_broadcast,         &perf_reduce,
                                                     &perf_allgather_parts,   &perf_reduce_scatter_parts,
-                                                    &perf_collective_gather, &perf_collective_scatter };
+                                                    &perf_collective_gather, &perf_collective_scatter,
+                                                    &perf_sendrecv };
     perf_options mine = *options;
     perf_wish asked;
     if (!perf_take_wish(arguments[1], options, &asked)) {

@@ -21,9 +21,10 @@ typedef struct perf_operation {
     const char *name; /* name of the command */
     weir_collective_kind kind;
     bool reduces;
-    bool parts;  /* a size counts all ranks' parts; the count argument is one part */
-    bool once;   /* has the form `once` */
-    bool uneven; /* takes --parts, --skew and --layout */
+    bool parts;     /* a size counts all ranks' parts; the count argument is one part */
+    bool once;      /* has the form `once` */
+    bool uneven;    /* takes --parts, --skew and --layout */
+    bool transfers; /* sends and receives, by --layout; not in place, and has no form */
 } perf_operation;
 
 typedef struct perf_wish {
@@ -139,6 +140,27 @@ weir_status perf_parts_call_nccl(void *context, const weir_collective_request *q
 uint32_t perf_parts_extents(const perf_bench *b);
 void perf_parts_extent(const perf_bench *b, const weir_collective_request *q, uint32_t index,
                        weir_collective_request *out);
+
+/* ---- sends and receives ----------------------------------------------------------------------------------- */
+
+#define PERF_TRANSFERS_MAX (2u * PERF_RANKS_MAX)
+
+/* Whether --layout may have this value; NULL is the default. */
+bool perf_sendrecv_knows(const char *layout);
+const char *perf_sendrecv_layout(const perf_bench *b);
+/* WEIR_ERR_INVALID if the layout needs more ranks. WEIR_OK for other operations. */
+weir_status perf_sendrecv_check(const perf_bench *b);
+/* The most elements that a rank sends, in counts of a transfer. */
+uint32_t perf_sendrecv_parts(const perf_bench *b);
+/* The transfers of this rank, each of q->count elements. Returns their number. */
+uint32_t perf_sendrecv_list(const perf_bench *b, const weir_collective_request *q, weir_transfer *out);
+/* *out describes the data of one transfer to the kernels of data.h. Returns a number to add to the seed, which is
+ * different for each sender and receiver. */
+uint64_t perf_sendrecv_data(const perf_bench *b, const weir_collective_request *q, const weir_transfer *t,
+                            weir_collective_request *out);
+/* Calls of a perf_party whose context is the bench. */
+weir_status perf_sendrecv_call_weir(void *context, const weir_collective_request *q, void *stream);
+weir_status perf_sendrecv_call_nccl(void *context, const weir_collective_request *q, void *stream);
 
 WEIR_END_DECLS
 

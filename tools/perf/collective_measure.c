@@ -75,10 +75,20 @@ static weir_status put_data_of(perf_rank *rank, const task *t, const weir_collec
     return perf_launch(rank, &work);
 }
 
-/* The data of parts is that of a broadcast or a reduce for each extent. */
+/* Writes or checks all data of a call: of each transfer, of each extent of parts, or of the one operation. */
 static weir_status put_data(perf_rank *rank, const task *t, const weir_kernel *kernel, uint64_t seed)
 {
     weir_status status = WEIR_OK;
+    if (t->bench->wish.what->transfers) {
+        weir_transfer transfers[PERF_TRANSFERS_MAX];
+        const uint32_t n = perf_sendrecv_list(t->bench, &t->request, transfers);
+        for (uint32_t i = 0; i < n && status == WEIR_OK; i++) {
+            weir_collective_request data;
+            const uint64_t more = perf_sendrecv_data(t->bench, &t->request, &transfers[i], &data);
+            status = put_data_of(rank, t, &data, kernel, seed + more);
+        }
+        return status;
+    }
     if (t->bench->parts == NULL) {
         return put_data_of(rank, t, &t->request, kernel, seed);
     }

@@ -5,16 +5,17 @@
 
 /* clang-format off */
 static const perf_operation operations[] = {
-    { "allreduce", WEIR_ALLREDUCE, true, false, true, false },
-    { "allgather", WEIR_ALLGATHER, false, true, false, false },
-    { "reduce_scatter", WEIR_REDUCE_SCATTER, true, true, false, false },
-    { "all_to_all", WEIR_ALL_TO_ALL, false, true, false, false },
-    { "broadcast", WEIR_BROADCAST, false, false, false, false },
-    { "reduce", WEIR_REDUCE, true, false, true, false },
-    { "collective_gather", WEIR_GATHER, false, true, false, false },
-    { "collective_scatter", WEIR_SCATTER, false, true, false, false },
-    { "allgather_parts", WEIR_ALLGATHER, false, true, false, true },
-    { "reduce_scatter_parts", WEIR_REDUCE_SCATTER, true, true, false, true },
+    { "allreduce", WEIR_ALLREDUCE, true, false, true, false, false },
+    { "allgather", WEIR_ALLGATHER, false, true, false, false, false },
+    { "reduce_scatter", WEIR_REDUCE_SCATTER, true, true, false, false, false },
+    { "all_to_all", WEIR_ALL_TO_ALL, false, true, false, false, false },
+    { "broadcast", WEIR_BROADCAST, false, false, false, false, false },
+    { "reduce", WEIR_REDUCE, true, false, true, false, false },
+    { "collective_gather", WEIR_GATHER, false, true, false, false, false },
+    { "collective_scatter", WEIR_SCATTER, false, true, false, false, false },
+    { "allgather_parts", WEIR_ALLGATHER, false, true, false, true, false },
+    { "reduce_scatter_parts", WEIR_REDUCE_SCATTER, true, true, false, true, false },
+    { "sendrecv", WEIR_ALL_TO_ALL, false, false, false, false, true },
 };
 /* clang-format on */
 
@@ -114,6 +115,8 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
         refused = "--match-nccl needs --compare nccl, and takes the place of --blocks";
     } else if (options->ranks.count > 1 || (options->threads.count > 1 && options->tune == NULL)) {
         refused = "-g and --threads take one number";
+    } else if (out->what->transfers && !perf_sendrecv_knows(options->layout)) {
+        refused = "--layout is ring, pairs or fan";
     } else if (options->tune != NULL && out->what->uneven) {
         refused = "--tune measures even operations, whose rows parts take too";
     } else if (options->tune != NULL && options->compare != NULL) {

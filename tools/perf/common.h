@@ -76,7 +76,7 @@ typedef struct perf_options {
     bool match_nccl;     /* weir gets the blocks of NCCL's kernel */
     uint32_t parts;      /* of collectives of parts: their number */
     const char *skew;    /* shares of the ranks; NULL: even */
-    const char *layout;  /* of pack: descriptions; of parts: "part" or "rank" */
+    const char *layout;  /* of pack: descriptions; of parts: "part" or "rank"; of sendrecv */
     uint32_t host_ranks; /* treat each group of this many ranks as a host */
     bool graph;          /* replay graphs */
     bool registered;     /* register buffers with all ranks */

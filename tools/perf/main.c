@@ -44,6 +44,7 @@ static const perf_command *const commands[] = {
     &perf_reduce_scatter_parts,
     &perf_collective_gather,
     &perf_collective_scatter,
+    &perf_sendrecv,
 };
 
 /* Options of every command. */
@@ -96,7 +97,8 @@ static const option_row option_rows[] = {
     { "--config", OPTION_TEXT, offsetof(perf_options, config), "LIST",
       "boxes of a pack: seed (default), C5 to C12, C12-shuffled, RUNxROWS@STRIDE; of a halo: z,x (default), y" },
     { "--layout", OPTION_TEXT, offsetof(perf_options, layout), "LIST",
-      "of a box: v_hv (default), v_hv_hv, hi, hib, subarray; all; of parts: part (default), rank" },
+      "of a box: v_hv (default), v_hv_hv, hi, hib, subarray; all; of parts: part (default), rank; "
+      "of sendrecv: ring (default), pairs, fan" },
     { "--cube", OPTION_NUMBER, offsetof(perf_options, cube), "N", "side of the cube of these boxes; default 1024" },
     { "--size", OPTION_NUMBER, offsetof(perf_options, size), "N",
       "cells of a halo's box along each side; default 256" },

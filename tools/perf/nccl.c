@@ -358,6 +358,20 @@ weir_status perf_nccl_group(perf_nccl *nccl, bool begin)
     return begin ? check(nccl, "ncclGroupStart", nccl->group_start()) : check(nccl, "ncclGroupEnd", nccl->group_end());
 }
 
+weir_status perf_nccl_exchange(perf_nccl *nccl, const weir_transfer *transfers, uint32_t n, void *stream)
+{
+    weir_status status = perf_nccl_group(nccl, true);
+    for (uint32_t i = 0; i < n && status == WEIR_OK; i++) {
+        const weir_transfer *t = &transfers[i];
+        const int dtype = dtypes[t->dtype];
+        const int peer = (int)t->peer;
+        status = t->receive ? check(nccl, "ncclRecv", nccl->recv(t->buffer, t->count, dtype, peer, nccl->comm, stream))
+                            : check(nccl, "ncclSend", nccl->send(t->buffer, t->count, dtype, peer, nccl->comm, stream));
+    }
+    const weir_status ended = perf_nccl_group(nccl, false);
+    return status != WEIR_OK ? status : ended;
+}
+
 weir_status perf_nccl_call(perf_nccl *nccl, const weir_collective_request *q, void *stream)
 {
     const int dtype = dtypes[q->dtype];

@@ -28,6 +28,8 @@ void perf_nccl_close(perf_nccl *nccl);
 
 /* Begins or ends a group of operations. */
 weir_status perf_nccl_group(perf_nccl *nccl, bool begin);
+/* Puts a group of sends and receives on the stream. */
+weir_status perf_nccl_exchange(perf_nccl *nccl, const weir_transfer *transfers, uint32_t n, void *stream);
 /* Puts the operation on the stream. */
 weir_status perf_nccl_call(perf_nccl *nccl, const weir_collective_request *request, void *stream);
 
