@@ -1,32 +1,68 @@
 /* fake_nccl.c - the functions of NCCL by which weir-perf's ranks meet. FAKE_NCCL=meet: they meet; =fail: rank 1 fails
- * while rank 0 waits for it; =wait: both wait. A waiting rank waits until fake_nccl_end. */
+ * while rank 0 waits for it; =wait: both wait. A waiting rank waits until fake_nccl_end. fake_nccl_count tells how
+ * often a function was called with which arguments. */
 #define _POSIX_C_SOURCE 200809L
 
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { SUCCESS = 0, SYSTEM_ERROR = 2 };
+#define ROWS 32u
+
+enum { SUCCESS = 0, SYSTEM_ERROR = 2, SCALED_SUM = 5 };
 
 typedef struct nccl_id {
     char bytes[128];
 } nccl_id;
 
 EXPORT void fake_nccl_end(void);
+EXPORT unsigned fake_nccl_count(const char *call);
 EXPORT const char *ncclGetErrorString(int result);
 EXPORT const char *ncclGetLastError(void *comm);
 EXPORT int ncclGetVersion(int *version);
 EXPORT int ncclGetUniqueId(nccl_id *id);
 EXPORT int ncclCommInitRank(void **comm, int ranks, nccl_id id, int rank);
 EXPORT int ncclCommDestroy(void *comm);
+EXPORT int ncclRedOpCreatePreMulSum(int *op, const void *factor, int dtype, int residence, void *comm);
+EXPORT int ncclRedOpDestroy(int op, void *comm);
+EXPORT int ncclAllReduce(const void *send, void *recv, size_t count, int dtype, int op, void *comm, void *stream);
 
 static atomic_int how; /* the first letter of FAKE_NCCL */
 static atomic_int ended;
+static char rows[ROWS][96]; /* calls since ncclGetUniqueId */
+static atomic_uint called;
 
 void fake_nccl_end(void) { atomic_store(&ended, 1); }
+
+unsigned fake_nccl_count(const char *call)
+{
+    unsigned found = 0;
+    for (unsigned i = 0; i < ROWS; i++) {
+        found += strcmp(rows[i], call) == 0;
+    }
+    return found;
+}
+
+static int note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static int note(const char *format, ...)
+{
+    const unsigned row = atomic_fetch_add(&called, 1);
+    va_list list;
+    if (row >= ROWS) {
+        return SYSTEM_ERROR;
+    }
+    va_start(list, format);
+    (void)vsnprintf(rows[row], sizeof rows[row], format, list);
+    va_end(list);
+    return SUCCESS;
+}
 
 const char *ncclGetErrorString(int result) { return result == SUCCESS ? "no error" : "unhandled system error"; }
 
@@ -44,6 +80,8 @@ int ncclGetUniqueId(nccl_id *id)
     memset(id, 7, sizeof *id);
     atomic_store(&how, text != NULL ? text[0] : 'f');
     atomic_store(&ended, 0);
+    memset(rows, 0, sizeof rows);
+    atomic_store(&called, 0);
     return SUCCESS;
 }
 
@@ -62,6 +100,24 @@ int ncclCommInitRank(void **comm, int ranks, nccl_id id, int rank)
 
 int ncclCommDestroy(void *comm) { return comm == &ended ? SUCCESS : SYSTEM_ERROR; }
 
+int ncclRedOpCreatePreMulSum(int *op, const void *factor, int dtype, int residence, void *comm)
+{
+    uint16_t first = 0;
+    memcpy(&first, factor, sizeof first);
+    *op = SCALED_SUM;
+    return comm == &ended ? note("PreMulSum %x, type %d, residence %d", first, dtype, residence) : SYSTEM_ERROR;
+}
+
+int ncclRedOpDestroy(int op, void *comm) { return comm == &ended ? note("RedOpDestroy %d", op) : SYSTEM_ERROR; }
+
+int ncclAllReduce(const void *send, void *recv, size_t count, int dtype, int op, void *comm, void *stream)
+{
+    (void)send;
+    (void)recv;
+    (void)stream;
+    return comm == &ended ? note("AllReduce %zu, type %d, op %d", count, dtype, op) : SYSTEM_ERROR;
+}
+
 /* Functions that are only looked up, or do nothing. */
 #define SUCCEEDS(name)     \
     EXPORT int name(void); \
@@ -69,7 +125,6 @@ int ncclCommDestroy(void *comm) { return comm == &ended ? SUCCESS : SYSTEM_ERROR
 
 SUCCEEDS(ncclGroupStart)
 SUCCEEDS(ncclGroupEnd)
-SUCCEEDS(ncclAllReduce)
 SUCCEEDS(ncclReduce)
 SUCCEEDS(ncclReduceScatter)
 SUCCEEDS(ncclAllGather)

@@ -128,7 +128,7 @@ struct Job {
                   : op == WEIR_MAX ? std::fmax(all, next)
                                    : all + next;
         }
-        return op == WEIR_AVG ? all / kRanks : all;
+        return op == WEIR_AVG ? all / kRanks : op == WEIR_SCALED_SUM ? all * PERF_FACTOR : all;
     }
 
     // Writes the expected data of `rank`.
@@ -159,7 +159,10 @@ TEST(PerfData, RightDataOfEveryTypeAndOperationIsRight)
 {
     for (weir_collective_kind kind : kKinds) {
         for (uint32_t dtype = 0; dtype < WEIR_DTYPES; dtype++) {
-            for (uint32_t op = 0; op < (reduces(kind) ? WEIR_AVG + 1 : 1); op++) {
+            for (uint32_t op = 0; op < (reduces(kind) ? WEIR_OPS : 1); op++) {
+                if (op == WEIR_SCALED_SUM && dtype > WEIR_BF16) {
+                    continue;
+                }
                 Job job(kind);
                 job.dtype = static_cast<weir_dtype>(dtype);
                 job.op = static_cast<weir_op>(op);

@@ -1,4 +1,4 @@
-// The meeting of weir-perf's ranks in NCCL, with fake_nccl.c: success, failure and timeout.
+// The meeting of weir-perf's ranks in NCCL, with fake_nccl.c: success, failure and timeout. The calls of NCCL.
 #include <gtest/gtest.h>
 
 #include <cstdarg>
@@ -62,16 +62,26 @@ void meets(weirt_rank *rank)
     weirt_comm_close(&comm);
 }
 
+// A function of the library, which stays loaded.
+template <class Function> Function *found(const char *name)
+{
+    void *library = dlopen(WEIRT_FAKE_NCCL, RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = library == nullptr ? nullptr : dlsym(library, name);
+    if (library != nullptr) {
+        dlclose(library);
+    }
+    return reinterpret_cast<Function *>(symbol);
+}
+
 void run(const char *how, const Meeting &meeting)
 {
     setenv("FAKE_NCCL", how, 1);
     weirt_ranks_run(&weirt_stages[0], 2, meets, &meeting, sizeof meeting);
     unsetenv("FAKE_NCCL");
     // Abandoned threads end and free their memory.
-    void *library = dlopen(WEIRT_FAKE_NCCL, RTLD_NOW | RTLD_NOLOAD);
-    ASSERT_NE(library, nullptr);
-    reinterpret_cast<void (*)()>(dlsym(library, "fake_nccl_end"))();
-    dlclose(library);
+    auto *end = found<void()>("fake_nccl_end");
+    ASSERT_NE(end, nullptr);
+    end();
 }
 
 TEST(WeirPerfNccl, RanksMeet) { run("meet", { weirt_timeout_ms(), { { WEIR_OK, "" }, { WEIR_OK, "" } } }); }
@@ -88,6 +98,48 @@ TEST(WeirPerfNccl, RanksThatDoNotComeAreATimeout)
     run("wait", { 150,
                   { { WEIR_ERR_TIMEOUT, "not all ranks called it within 150 ms" },
                     { WEIR_ERR_TIMEOUT, "not all ranks called it within 150 ms" } } });
+}
+
+void scales(weirt_rank *rank)
+{
+    weirt_comm comm;
+    perf_nccl *nccl = nullptr;
+    if (weirt_comm_open(rank, 0, &comm)) {
+        perf_rank mine = {};
+        mine.rank = rank->rank;
+        mine.ranks = rank->size;
+        mine.bootstrap = comm.boot;
+        mine.comm = comm.comm;
+        WEIRT_OK(rank, perf_nccl_open(&mine, nullptr, WEIRT_FAKE_NCCL, weirt_timeout_ms(), &nccl));
+        if (nccl != nullptr) {
+            weir_collective_request request = {};
+            request.kind = WEIR_ALLREDUCE;
+            request.count = 40;
+            request.dtype = WEIR_F16;
+            request.op = WEIR_SCALED_SUM;
+            WEIRT_OK(rank, perf_nccl_create_scaled_sum(nccl, WEIR_F16));
+            WEIRT_OK(rank, perf_nccl_call(nccl, &request, nullptr));
+            request.op = WEIR_MAX;
+            WEIRT_OK(rank, perf_nccl_call(nccl, &request, nullptr));
+        }
+        weirt_barrier(rank);
+        perf_nccl_close(nccl);
+    }
+    weirt_comm_close(&comm);
+}
+
+// The factor is 1.5 in f16, and NCCL's operation is that of the call.
+TEST(WeirPerfNccl, ASumWithAFactorIsAnOperationOfNccl)
+{
+    setenv("FAKE_NCCL", "meet", 1);
+    weirt_ranks_run(&weirt_stages[0], 2, scales, nullptr, 0);
+    unsetenv("FAKE_NCCL");
+    auto *count = found<unsigned(const char *)>("fake_nccl_count");
+    ASSERT_NE(count, nullptr);
+    for (const char *call : { "PreMulSum 3e00, type 6, residence 1", "AllReduce 40, type 6, op 5",
+                              "AllReduce 40, type 6, op 2", "RedOpDestroy 5" }) {
+        EXPECT_EQ(count(call), 2u) << call;
+    }
 }
 
 } // namespace

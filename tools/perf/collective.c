@@ -68,6 +68,10 @@ static weir_status create_collective(perf_bench *b, uint64_t threads, uint32_t b
     for (uint32_t i = 0; i < 2 && status == WEIR_OK && rank->options->registered; i++) {
         status = weir_collective_register(b->collective, buffers[i]);
     }
+    if (status == WEIR_OK && b->wish.op == WEIR_SCALED_SUM) {
+        const weir_factor factor = { PERF_FACTOR, NULL, WEIR_F64 };
+        status = weir_collective_set_factor(b->collective, &factor);
+    }
     return status;
 }
 
@@ -116,6 +120,9 @@ static weir_status open_nccl(perf_bench *b, uint64_t bytes)
     weir_status status = perf_cuda_open(rank, &b->cuda);
     if (status == WEIR_OK) {
         status = perf_nccl_open(rank, b->cuda, rank->options->nccl, NCCL_MS, &b->nccl);
+    }
+    if (status == WEIR_OK && b->wish.op == WEIR_SCALED_SUM) {
+        status = perf_nccl_create_scaled_sum(b->nccl, (weir_dtype)b->wish.dtype);
     }
     for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
         status = perf_cuda_allocate(b->cuda, bytes, &b->plain[i]);
@@ -239,7 +246,8 @@ static void report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf
         perf_count("bytes", bytes),
         perf_wide(perf_count("count", count), 11),
         perf_wide(perf_text("type", perf_dtype_names[b->wish.dtype]), 7),
-        perf_wide(perf_text("redop", b->wish.what->reduces ? perf_redop_names[b->wish.op] : "none"), 6),
+        perf_wide(perf_text("redop", b->wish.what->reduces ? perf_redop_names[b->wish.op] : "none"),
+                  b->wish.op == WEIR_SCALED_SUM ? 10 : 6),
         perf_wide(perf_as(perf_text("form", perf_form_names[chosen->form]),
                           b->rank->options->form != NULL ? PERF_NAMES : PERF_APART),
                   8),

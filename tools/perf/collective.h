@@ -13,8 +13,7 @@ WEIR_BEGIN_DECLS
 #define PERF_FORMS 5u /* weir_collective_form */
 
 extern const char *const perf_dtype_names[WEIR_DTYPES];
-#define PERF_REDOPS 5u /* operations without a factor */
-extern const char *const perf_redop_names[PERF_REDOPS];
+extern const char *const perf_redop_names[WEIR_OPS];
 extern const char *const perf_form_names[PERF_FORMS];
 
 typedef struct perf_operation {

@@ -21,7 +21,7 @@ static const perf_operation operations[] = {
 
 const char *const perf_dtype_names[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2",
                                                     "i8",  "u8",  "i32", "u32",  "i64",    "u64" };
-const char *const perf_redop_names[PERF_REDOPS] = { "sum", "prod", "min", "max", "avg" };
+const char *const perf_redop_names[WEIR_OPS] = { "sum", "prod", "min", "max", "avg", "scaled_sum" };
 const char *const perf_form_names[PERF_FORMS] = { "auto", "once", "packets", "lines", "slots" };
 
 /* The index of the name of `length` characters, or `count`. */
@@ -107,6 +107,8 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
     const char *refused = NULL;
     if (options->op != NULL && !out->what->reduces) {
         refused = "-o is only for operations that reduce";
+    } else if (out->op == WEIR_SCALED_SUM && out->dtype > WEIR_BF16) {
+        refused = "-o scaled_sum takes f64, f32, f16 and bf16";
     } else if (options->compare != NULL && strcmp(options->compare, "nccl") != 0) {
         refused = "--compare knows only nccl";
     } else if (options->nccl != NULL && options->compare == NULL) {

@@ -112,17 +112,23 @@ WEIR_FN uint64_t encode(uint32_t dtype, int64_t number, uint32_t scale)
 
 WEIR_FN bool reduces(const perf_data *d) { return d->kind <= WEIR_REDUCE_SCATTER; }
 
-/* Each rank's numbers are multiples of this, so averages are exact. */
-WEIR_FN uint32_t unit_of(const perf_data *d) { return d->op == WEIR_AVG ? d->ranks : 1; }
+/* Each rank's numbers are multiples of this, so averages and sums with a factor are exact. */
+WEIR_FN uint32_t unit_of(const perf_data *d) { return d->op == WEIR_AVG ? d->ranks : d->op == WEIR_SCALED_SUM ? 2 : 1; }
 
-/* Bits of the multiples, with room for the sum of all ranks. */
+/* The result of the operation from the sum of all numbers. PERF_FACTOR is 3 / 2. */
+WEIR_FN int64_t finish(const perf_data *d, int64_t sum)
+{
+    return d->op == WEIR_AVG ? sum / (int64_t)d->ranks : d->op == WEIR_SCALED_SUM ? sum / 2 * 3 : sum;
+}
+
+/* Bits of the multiples, with room for the sum of all ranks and for the result. */
 WEIR_FN uint32_t number_bits(const perf_data *d)
 {
     const uint32_t bits = 8 * weir_dtype_bytes(d->dtype) - (weir_dtype_is_signed(d->dtype) ? 1 : 0);
     uint32_t digits = is_float(d->dtype) ? fraction_bits(d->dtype) + 1 : bits;
     digits = digits < DIGITS_MOST ? digits : DIGITS_MOST;
     const uint64_t most = ((uint64_t)1 << digits) - (is_float(d->dtype) ? 0 : 1);
-    const uint64_t share = most / d->ranks / unit_of(d);
+    const uint64_t share = most / d->ranks / (d->op == WEIR_SCALED_SUM ? 3 : unit_of(d));
     uint32_t count = 0;
     while (share >> 1 >> count != 0) {
         count++;
@@ -170,7 +176,7 @@ WEIR_FN uint64_t joined_element(const perf_data *d, uint32_t bits, uint64_t inde
             all = d->op == WEIR_PROD ? all * next : all + next;
         }
     }
-    return encode(d->dtype, d->op == WEIR_AVG ? all / (int64_t)d->ranks : all, scale_of(d, index));
+    return encode(d->dtype, finish(d, all), scale_of(d, index));
 }
 
 WEIR_FN uint64_t received_element(const perf_data *d, uint32_t bits, uint64_t index)

@@ -26,6 +26,9 @@ typedef struct perf_data {
     uint32_t ranks;
 } perf_data;
 
+/* The factor of WEIR_SCALED_SUM. Sums are even, so results are exact. */
+#define PERF_FACTOR 1.5
+
 /* Writes the data to send, and wrong elements where data will be received. */
 extern const weir_kernel *const perf_data_write;
 /* Adds the number of wrong received elements. */

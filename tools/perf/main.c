@@ -78,7 +78,7 @@ static const option_row option_rows[] = {
     { "-g", OPTION_LIST, offsetof(perf_options, ranks), "LIST", "numbers of ranks; for collectives one, default: all" },
     { "-d", OPTION_TEXT, offsetof(perf_options, dtype), "TYPE",
       "type of elements: f64 f32 f16 (default) bf16 f8e4m3 ..." },
-    { "-o", OPTION_TEXT, offsetof(perf_options, op), "OP", "sum (default), prod, min, max, avg" },
+    { "-o", OPTION_TEXT, offsetof(perf_options, op), "OP", "sum (default), prod, min, max, avg, scaled_sum" },
     { "--form", OPTION_TEXT, offsetof(perf_options, form), "LIST",
       "auto (default), once, packets, lines, slots; all; or of gather" },
     { "--rows", OPTION_NUMBER, offsetof(perf_options, rows), "N", "ids of a gather; default 400000" },

@@ -13,7 +13,9 @@
 #define GRAPH_REGISTER "NCCL_GRAPH_REGISTER"
 #define WINDOW_SYMMETRIC 1
 #define WINDOWS_SINCE 22700
-#define CUDA_FAILED 1 /* ncclUnhandledCudaError */
+#define CUDA_FAILED 1    /* ncclUnhandledCudaError */
+#define HOST_IMMEDIATE 1 /* ncclScalarHostImmediate: the factor is read before the function returns */
+#define NO_OP (-1)
 
 typedef struct nccl_id {
     char bytes[128];
@@ -25,6 +27,7 @@ struct perf_nccl {
     void *library;
     void *comm;
     int version;
+    int scaled_sum; /* operation; NO_OP: not created */
     const char *(*error_text)(int result);
     const char *(*last_error)(void *comm);
     int (*get_version)(int *version);
@@ -45,6 +48,8 @@ struct perf_nccl {
     int (*free)(void *pointer);
     int (*window_register)(void *comm, void *pointer, size_t bytes, void **window, int flags);
     int (*window_deregister)(void *comm, void *window);
+    int (*create_op)(int *op, void *factor, int dtype, int residence, void *comm);
+    int (*destroy_op)(int op, void *comm);
 };
 
 static const int dtypes[WEIR_DTYPES] = { 8, 7, 6, 9, 10, 11, 0, 1, 2, 3, 4, 5 }; /* by weir_dtype, and weir_op */
@@ -88,6 +93,8 @@ static weir_status find_functions(perf_nccl *nccl)
         { "ncclMemFree", &nccl->free, false },
         { "ncclCommWindowRegister", &nccl->window_register, false },
         { "ncclCommWindowDeregister", &nccl->window_deregister, false },
+        { "ncclRedOpCreatePreMulSum", &nccl->create_op, false },
+        { "ncclRedOpDestroy", &nccl->destroy_op, false },
     };
     for (size_t i = 0; i < ROWS(rows); i++) {
         void *symbol = dlsym(nccl->library, rows[i].name);
@@ -251,6 +258,7 @@ weir_status perf_nccl_open(perf_rank *rank, const perf_cuda *cuda, const char *l
         return WEIR_ERR_NOMEM;
     }
     nccl->rank = rank;
+    nccl->scaled_sum = NO_OP;
     weir_status status = agree(rank, load(nccl, library));
     if (status == WEIR_OK) {
         report(nccl);
@@ -269,10 +277,29 @@ void perf_nccl_close(perf_nccl *nccl)
     if (nccl == NULL) {
         return;
     }
+    if (nccl->scaled_sum != NO_OP) {
+        (void)nccl->destroy_op(nccl->scaled_sum, nccl->comm);
+    }
     if (nccl->comm != NULL) {
         (void)nccl->comm_destroy(nccl->comm);
     }
     free(nccl); /* the library stays loaded: its threads may still be ending */
+}
+
+/* ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t, ncclScalarResidence_t, ncclComm_t), from
+ * NCCL's API reference. The operation's type is that of the data. */
+weir_status perf_nccl_create_scaled_sum(perf_nccl *nccl, weir_dtype dtype)
+{
+    static const uint64_t factors[] = { 0x3ff8000000000000, 0x3fc00000, 0x3e00, 0x3fc0 }; /* 1.5, by weir_dtype */
+    uint64_t factor = factors[dtype];
+    int op = NO_OP;
+    if (nccl->create_op == NULL || nccl->destroy_op == NULL) {
+        return perf_fail(nccl->rank, WEIR_ERR_UNSUPPORTED, "the NCCL library has no ncclRedOpCreatePreMulSum");
+    }
+    const weir_status status = check(nccl, "ncclRedOpCreatePreMulSum",
+                                     nccl->create_op(&op, &factor, dtypes[dtype], HOST_IMMEDIATE, nccl->comm));
+    nccl->scaled_sum = status == WEIR_OK ? op : NO_OP;
+    return status;
 }
 
 weir_status perf_nccl_open_windows(perf_nccl *nccl, uint64_t bytes, perf_nccl_windows *out)
@@ -375,7 +402,7 @@ weir_status perf_nccl_exchange(perf_nccl *nccl, const weir_transfer *transfers, 
 weir_status perf_nccl_call(perf_nccl *nccl, const weir_collective_request *q, void *stream)
 {
     const int dtype = dtypes[q->dtype];
-    const int op = ops[q->op];
+    const int op = q->op == WEIR_SCALED_SUM ? nccl->scaled_sum : ops[q->op];
     void *comm = nccl->comm;
     switch (q->kind) {
     case WEIR_ALLREDUCE:

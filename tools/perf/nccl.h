@@ -26,6 +26,10 @@ weir_status perf_nccl_open_windows(perf_nccl *nccl, uint64_t bytes, perf_nccl_wi
 void perf_nccl_close_windows(perf_nccl *nccl, perf_nccl_windows *windows);
 void perf_nccl_close(perf_nccl *nccl);
 
+/* Creates NCCL's operation in the place of WEIR_SCALED_SUM: each rank's data is multiplied by PERF_FACTOR before the
+ * sum. It lasts until close. */
+weir_status perf_nccl_create_scaled_sum(perf_nccl *nccl, weir_dtype dtype);
+
 /* Begins or ends a group of operations. */
 weir_status perf_nccl_group(perf_nccl *nccl, bool begin);
 /* Puts a group of sends and receives on the stream. */
