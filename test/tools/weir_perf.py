@@ -137,6 +137,12 @@ def mistakes(program):
             (["allreduce", "--device", "cpu", "--tune", "/nonexistent/table"], "/nonexistent/table: No such file"),
             (["allreduce", "--device", "cpu", "-g", "3", "--host-ranks", "2"], "3 ranks are not hosts of 2 each"),
             (["allreduce", "-o", "scaled_sum", "-d", "f8e4m3"], "-o scaled_sum takes f64, f32, f16 and bf16"),
+            (["allgather", "--form", "copies"], "--form copies needs --register"),
+            (["reduce", "--form", "copies", "--register"], "copy engines carry no parts"),
+            (["allgather_parts", "--form", "slots,copies", "--register"], "copy engines carry no parts"),
+            (["allgather", "--form", "copies", "--register", "--tune", "/dev/null"], "--tune writes forms of kernels"),
+            (["allgather", "--form", "copies", "--register", "--device", "cpu", "-g", "4", "--host-ranks", "2"],
+             "copies need recv in registered memory"),
             (["sendrecv", "--layout", "star"], "--layout is ring, pairs or fan"),
             (["sendrecv", "--device", "cpu", "-g", "1", "--layout", "fan"], "--layout fan needs two or more ranks"),
             (["sendrecv", "-o", "sum"], "sendrecv does not take -o"),
@@ -633,6 +639,20 @@ def forms(program):
     expect([row["form"] for row in rows] == ["slots"], "a form that has room")
 
 
+def copies(program):
+    """Copy engines: one block, no wrong element, and in place where the operation allows it."""
+    for operation, *arguments in (["allgather"], ["all_to_all", "--graph"], ["broadcast", "--processes"],
+                                  ["collective_gather"], ["collective_scatter"], ["allreduce", "--graph"]):
+        rows, _ = collective(program, operation, *arguments, "--register", "--form", "slots,copies", "--check", "-g",
+                             "3", "--sizes", "6000,64K")
+        expect([row["form"] for row in rows] == ["slots", "copies"] * 2, f"forms of {rows}")
+        for row in rows:
+            in_place = row["form"] == "slots" or operation not in ("all_to_all", "collective_scatter")
+            expect(row["wrong"] == 0 and row["time_us"] > 0, f"elements of {row}")
+            expect(row["in_wrong"] == 0 and (row["in_us"] is not None) == in_place, f"in place: {row}")
+            expect(row["form"] == "slots" or row["blocks"] == 1, f"blocks of {row}")
+
+
 def plot(program):
     """A picture of the rows, or without matplotlib the command that draws it."""
     script = runpy.run_path(os.path.join(os.path.dirname(__file__), "..", "..", "tools", "perf", "plot.py"))
@@ -758,7 +778,7 @@ CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("pa
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
          "gather": gather, "beside": beside, "calibrate": calibrate, "scatter": scatter, "pack": pack, "strided": strided, "halo": halo,
          "log": log,
-         "bootstrap": bootstrap, "collectives": collectives, "sendrecv": sendrecv, "forms": forms, "plot": plot, "tune": tune,
+         "bootstrap": bootstrap, "collectives": collectives, "sendrecv": sendrecv, "forms": forms, "copies": copies, "plot": plot, "tune": tune,
          "tuned_again": tuned_again, "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes,
          "against": against}
 

@@ -11,7 +11,7 @@
 #include "tools/perf/collective.h"
 
 // Replace those of another file of weir-perf.
-const char *const perf_form_names[PERF_FORMS] = { "auto", "once", "packets", "lines", "slots" };
+const char *const perf_form_names[PERF_FORMS] = { "auto", "once", "packets", "lines", "slots", "copies" };
 
 namespace {
 

@@ -291,6 +291,14 @@ static void show_progress(const perf_bench *b, uint64_t bytes, const char *what)
     }
 }
 
+/* Copy engines cannot move the data of these operations within one buffer. */
+static bool has_in_place(const perf_bench *b, weir_collective_form form)
+{
+    const weir_collective_kind kind = b->wish.what->kind;
+    return !b->wish.what->transfers && b->rank->options->tune == NULL &&
+           (form != WEIR_FORM_COPIES || (kind != WEIR_ALL_TO_ALL && kind != WEIR_SCATTER));
+}
+
 static weir_status measure_weir(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
                                 perf_result *results)
 {
@@ -308,7 +316,7 @@ static weir_status measure_weir(perf_bench *b, uint64_t count, uint64_t bytes, c
                    chosen->shape.blocks, chosen->shape.threads);
     show_progress(b, bytes, how);
     weir_status status = perf_measure(b, &ours, count, bytes, false, &results[OUT]);
-    if (status == WEIR_OK && b->rank->options->tune == NULL && !b->wish.what->transfers) {
+    if (status == WEIR_OK && has_in_place(b, chosen->form)) {
         show_progress(b, bytes, "in place");
         status = perf_measure(b, &ours, count, bytes, true, &results[IN]);
     }

@@ -10,7 +10,7 @@ WEIR_BEGIN_DECLS
 
 /* ---- options ----------------------------------------------------------------------------- */
 
-#define PERF_FORMS 5u /* weir_collective_form */
+#define PERF_FORMS 6u /* weir_collective_form */
 
 extern const char *const perf_dtype_names[WEIR_DTYPES];
 extern const char *const perf_redop_names[WEIR_OPS];
@@ -32,7 +32,7 @@ typedef struct perf_wish {
     uint32_t op;
     weir_collective_form forms[PERF_FORMS];
     uint32_t form_count;
-    bool all_forms; /* all forms with room */
+    bool all_forms; /* all forms of kernels with room */
 } perf_wish;
 
 /* False, with the reason on standard error, if the options do not fit. */

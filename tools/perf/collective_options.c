@@ -22,7 +22,7 @@ static const perf_operation operations[] = {
 const char *const perf_dtype_names[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2",
                                                     "i8",  "u8",  "i32", "u32",  "i64",    "u64" };
 const char *const perf_redop_names[WEIR_OPS] = { "sum", "prod", "min", "max", "avg", "scaled_sum" };
-const char *const perf_form_names[PERF_FORMS] = { "auto", "once", "packets", "lines", "slots" };
+const char *const perf_form_names[PERF_FORMS] = { "auto", "once", "packets", "lines", "slots", "copies" };
 
 /* The index of the name of `length` characters, or `count`. */
 static uint32_t find_name(const char *const *names, uint32_t count, const char *name, size_t length)
@@ -60,7 +60,7 @@ static bool take_forms(const char *list, perf_wish *out)
     }
     out->form_count = 0;
     out->all_forms = strcmp(list, "all") == 0;
-    for (uint32_t i = WEIR_FORM_ONCE; out->all_forms && i < PERF_FORMS; i++) {
+    for (uint32_t i = WEIR_FORM_ONCE; out->all_forms && i <= WEIR_FORM_SLOTS; i++) {
         if (out->what->once || i != WEIR_FORM_ONCE) {
             out->forms[out->form_count++] = (weir_collective_form)i;
         }
@@ -69,7 +69,9 @@ static bool take_forms(const char *list, perf_wish *out)
         const size_t length = strcspn(list, ",");
         const uint32_t form = find_name(perf_form_names, PERF_FORMS, list, length);
         if (form == PERF_FORMS || out->form_count == ROWS(out->forms)) {
-            fprintf(stderr, "weir-perf: --form '%.*s' is unknown; forms are auto, once, packets, lines, slots, all\n",
+            fprintf(stderr,
+                    "weir-perf: --form '%.*s' is unknown; forms are auto, once, packets, lines, slots, "
+                    "copies, all\n",
                     (int)length, list);
             return false;
         }
@@ -80,13 +82,27 @@ static bool take_forms(const char *list, perf_wish *out)
     return out->form_count != 0;
 }
 
-static bool has_auto(const perf_wish *wish)
+static bool has_form(const perf_wish *wish, weir_collective_form form)
 {
     bool found = false;
     for (uint32_t i = 0; i < wish->form_count; i++) {
-        found = found || wish->forms[i] == WEIR_FORM_AUTO;
+        found = found || wish->forms[i] == form;
     }
     return found;
+}
+
+/* Why the options do not fit copy engines, or NULL. */
+static const char *refuse_copies(const perf_options *options, const perf_wish *wish)
+{
+    if (!has_form(wish, WEIR_FORM_COPIES)) {
+        return NULL;
+    }
+    if (wish->what->uneven || (wish->what->reduces && wish->what->kind != WEIR_ALLREDUCE)) {
+        return "copy engines carry no parts and, apart from allreduce, no reductions";
+    }
+    return options->tune != NULL  ? "--tune writes forms of kernels; it does not take copies"
+           : !options->registered ? "--form copies needs --register"
+                                  : NULL;
 }
 
 bool perf_take_wish(const char *command, const perf_options *options, perf_wish *out)
@@ -123,8 +139,10 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
         refused = "--tune measures even operations, whose rows parts take too";
     } else if (options->tune != NULL && options->compare != NULL) {
         refused = "--tune measures weir alone, without --compare";
-    } else if (options->tune != NULL && has_auto(out)) {
+    } else if (options->tune != NULL && has_form(out, WEIR_FORM_AUTO)) {
         refused = "--tune chooses forms by itself; do not combine it with --form";
+    } else {
+        refused = refuse_copies(options, out);
     }
     if (refused != NULL) {
         fprintf(stderr, "weir-perf: %s: %s\n", command, refused);

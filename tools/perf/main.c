@@ -80,7 +80,7 @@ static const option_row option_rows[] = {
       "type of elements: f64 f32 f16 (default) bf16 f8e4m3 ..." },
     { "-o", OPTION_TEXT, offsetof(perf_options, op), "OP", "sum (default), prod, min, max, avg, scaled_sum" },
     { "--form", OPTION_TEXT, offsetof(perf_options, form), "LIST",
-      "auto (default), once, packets, lines, slots; all; or of gather" },
+      "auto (default), once, packets, lines, slots; all; copies; or of gather" },
     { "--rows", OPTION_NUMBER, offsetof(perf_options, rows), "N", "ids of a gather; default 400000" },
     { "--row-bytes", OPTION_LIST, offsetof(perf_options, row_bytes), "LIST", "sizes of rows; default 128" },
     { "--span", OPTION_LIST, offsetof(perf_options, spans), "LIST", "bytes of the table; default 512M" },
