@@ -5,9 +5,17 @@
  *     ...
  *     weir_collective_destroy(collective);
  *
- * create makes everything that operations need. An operation then launches one kernel, or a few between hosts: it
- * allocates nothing, except at the first call on a stream, does not wait on the host, and can be recorded in a graph
- * and replayed.
+ * create makes what operations need. An operation then launches one kernel, or a few between hosts: it allocates
+ * nothing, except at the first call on a stream, does not wait on the host, and can be recorded in a graph and
+ * replayed. One call is an exception:
+ *
+ * The default staging (opts.staging_bytes) grows once, in the first call that needs more. The host waits in this call
+ * until all ranks have made it. Exchange, send, recv and calls that are recorded in a graph never let the staging grow;
+ * they use what is there. So all ranks record a call at the same place in the order of the calls, or none does. If the
+ * staging cannot grow on one rank, the call returns the error on all ranks, and its results are undefined; the
+ * collective then works with the staging that it has. opts.staging_bytes or WEIR_STAGING prevents growth. A program
+ * sets one of them if it records large operations without a call before, or makes the calls of several ranks from one
+ * thread.
  *
  * Ranks that map each other's memory form a host; without transport ipc (WEIR_TRANSPORT) each rank is a host. All hosts
  * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v.
@@ -35,7 +43,8 @@
  * is the same as inside one host: the sum over all ranks is divided once.
  *
  * Threads:   one thread at a time per collective; distinct collectives are independent.
- * Blocking:  create, register; kernels, with the communicator's deadline.
+ * Blocking:  create, register, deregister; the call in which the staging grows; kernels, with the communicator's
+ *            deadline.
  * Ownership: keeps references on comm, and on registered memories. Destroy when no rank's kernels use it any more, or
  *            abandon.
  * Errors:    WEIR_ERR_INVALID (with the reason), WEIR_ERR_UNSUPPORTED (hosts of different numbers of ranks; an
@@ -67,17 +76,18 @@ typedef enum weir_collective_form {
 
 typedef struct weir_collective_opts {
     size_t size;
-    const weir_group *group; /* ranks of the communicator with this one; NULL: all. Operations count ranks in it */
-    uint64_t staging_bytes;  /* of memory for data on its way, inside the host and again between hosts; default 256 and
-                                64 MiB on a GPU, 1 and 64 MiB on the CPU; WEIR_STAGING wins over it; the same on
-                                all ranks, as the next two. A rank alone on its host has none inside the host */
-    uint32_t blocks;         /* most blocks of a kernel, one for each multiprocessor; limit on a GPU: the number of
-                                multiprocessors; default: the same, divided by the number of ranks that share the GPU.
-                                Unless blocks or threads are given, operations by slots among more than two ranks, each
-                                with its own GPU, put four blocks of 256 threads on each multiprocessor, which leaves no
-                                room for other kernels */
-    uint32_t threads;        /* most of a block; default on a GPU 256 by packets and lines, 1,024 by slots, or 512
-                                where blocks are many */
+    const weir_group *group;   /* ranks of the communicator with this one; NULL: all. Operations count ranks in it */
+    uint64_t staging_bytes;    /* of memory for data on its way, inside the host and again between hosts; WEIR_STAGING
+                                  wins over it; the same on all ranks, as the next two. Default inside the host: 8 MiB
+                                  on a GPU, and another 256 MiB once it grows; 1 and 4 MiB on the CPU. Default between
+                                  hosts: 64 MiB. A rank alone on its host has none inside the host */
+    uint32_t blocks;           /* most blocks of a kernel, one for each multiprocessor; limit on a GPU: the number of
+                                  multiprocessors; default: the same, divided by the number of ranks that share the GPU.
+                                  Unless blocks or threads are given, operations by slots among more than two ranks,
+                                  each with its own GPU, put four blocks of 256 threads on each multiprocessor, which
+                                  leaves no room for other kernels */
+    uint32_t threads;          /* most of a block; default on a GPU 256 by packets and lines, 1,024 by slots, or 512
+                                  where blocks are many */
     weir_collective_form form; /* forced; the same on all ranks */
     bool check_pointers;       /* each call asks whether the device can access all of send and recv, which takes some
                                   microseconds: WEIR_ERR_INVALID or WEIR_ERR_RANGE before anything is launched */
@@ -111,7 +121,7 @@ WEIR_API void weir_collective_abandon(weir_collective *collective);
 
 WEIR_API uint32_t weir_collective_rank(const weir_collective *collective);
 WEIR_API uint32_t weir_collective_size(const weir_collective *collective);
-/* Bytes of device memory that the collective has allocated on this rank. */
+/* Bytes of device memory that the collective has allocated on this rank so far. */
 WEIR_API uint64_t weir_collective_bytes(const weir_collective *collective);
 
 /* Forces a form and a number of blocks, at most opts.blocks, on the operations that follow. All ranks make the same
@@ -293,7 +303,8 @@ typedef struct weir_collective_request {
 
 /* The form and the shape that the request would have now: as forced, by a row of the tuning file that
  * WEIR_COLLECTIVE_TABLE names, or by the library's own rows. Kind, type and count of the request matter and, if memory
- * is registered, send and recv. Between hosts: the form and shape among the ranks of this host. */
+ * is registered, send and recv. If the request would let the staging grow, the answer is that of the larger staging.
+ * Between hosts: the form and shape among the ranks of this host. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_choose(weir_collective *collective,
                                                            const weir_collective_request *request,
                                                            weir_collective_form *form, weir_shape *shape);
@@ -313,7 +324,8 @@ typedef struct weir_collective_algorithm {
 WEIR_API WEIR_NODISCARD weir_status weir_collective_add(weir_collective *collective,
                                                         const weir_collective_algorithm *algorithm);
 
-/* The handle for kernels, with the factor that is set now. */
+/* The handle for kernels, with the factor that is set now. Growth of the staging does not change it: where kernels of
+ * the caller move large data, set opts.staging_bytes. */
 WEIR_API void weir_collective_device(const weir_collective *collective, weir_dev_collective *out);
 
 /* Checks and describes a reduction for a kernel on `shape` that calls the device function of `form`, which is not

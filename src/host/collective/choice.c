@@ -34,9 +34,14 @@ static const weiri_row own_rows[] = {
 
 #define OWN_ROWS (sizeof own_rows / sizeof own_rows[0])
 
+static const weir_dev_collective *device_of(const weir_collective *collective, const weiri_work *work)
+{
+    return work->device != NULL ? work->device : collective->now;
+}
+
 static bool has_room(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
 {
-    const weir_dev_collective *device = &collective->device;
+    const weir_dev_collective *device = device_of(collective, work);
     const bool reduces = (REDUCTIONS >> work->kind & 1) != 0;
     switch (form) {
     case WEIR_FORM_ONCE:
@@ -151,13 +156,25 @@ static uint32_t count_blocks(const weir_collective *collective, const weiri_work
     return blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
 }
 
+/* Whether the form of slots really stores into slots: local.c takes zero copies wherever this is false. */
+static bool stores_in_slots(const weiri_work *work)
+{
+    const bool reduces = (REDUCTIONS >> work->kind & 1) != 0;
+    return !work->zero_copy || work->alone || (reduces ? work->piece >= WEIRI_PULL_MOST : work->in_place);
+}
+
+/* Whether the form needs slots. The kernels of an allreduce by copies join the data by slots. */
+static bool needs_slots(const weiri_work *work, weir_collective_form form)
+{
+    return form == WEIR_FORM_COPIES ? work->kind == WEIR_ALLREDUCE : form == WEIR_FORM_SLOTS && stores_in_slots(work);
+}
+
 uint32_t weiri_choice_most_blocks(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
 {
-    if (collective->forced != 0) {
-        return collective->forced;
-    }
-    return form == WEIR_FORM_SLOTS && !work->zero_copy && !work->alone ? collective->device.blocks
-                                                                       : collective->sm_limit;
+    const weir_dev_collective *device = device_of(collective, work);
+    const bool shared = form == WEIR_FORM_SLOTS && !work->zero_copy && !work->alone;
+    const uint32_t most = collective->forced != 0 ? collective->forced : shared ? device->blocks : collective->sm_limit;
+    return needs_slots(work, form) && weir_slots_columns(most) > device->slot_columns ? 2 * device->slot_columns : most;
 }
 
 /* Copies leave the kernels nothing to do but to wait, so one warp is enough. */
@@ -211,6 +228,24 @@ weir_status weiri_choose(const weir_collective *collective, const weiri_work *wo
     shape->threads = row == NULL || row->threads == 0 ? usual : row->threads < bound ? row->threads : bound;
     *form = chosen;
     return WEIR_OK;
+}
+
+bool weiri_choice_needs_growth(const weir_collective *collective, const weiri_work *work)
+{
+    weiri_work more = *work;
+    weir_collective_form form = collective->form;
+    weir_collective_form form_now = collective->form;
+    weir_shape shape;
+    weir_shape shape_now;
+    more.device = &collective->growth.device;
+    if (!collective->growth.possible || weiri_choose(collective, &more, "", &form, &shape) != WEIR_OK) {
+        return false;
+    }
+    if (needs_slots(work, form)) {
+        return true;
+    }
+    return weiri_choose(collective, work, "", &form_now, &shape_now) != WEIR_OK || form != form_now ||
+           shape.blocks != shape_now.blocks || shape.threads != shape_now.threads;
 }
 
 /* ---- what was chosen ---------------------------------------------------------------------------------------- */

@@ -10,8 +10,10 @@
 #include "src/host/base/error.h"
 #include "src/host/comm/exchange.h"
 
-#define STAGING_GPU ((uint64_t)256 << 20)
+#define STAGING_GPU ((uint64_t)8 << 20) /* by default, until it grows by: */
 #define STAGING_CPU ((uint64_t)1 << 20)
+#define GROWTH_GPU ((uint64_t)256 << 20)
+#define GROWTH_CPU ((uint64_t)4 << 20)
 #define BLOCKS_MOST 1024u
 #define MESSAGE_COLUMNS 8u /* at least, as far as there are blocks; more if their slots are not too small: */
 #define MESSAGE_BYTES ((uint64_t)16 << 10)
@@ -31,19 +33,43 @@ static uint64_t slot_of(uint64_t bytes, uint64_t slots)
     return slot < WEIR_CELL_BYTES ? WEIR_CELL_BYTES : slot / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
 }
 
+/* How staging is divided, in sixteenths. The mailboxes and semaphores lie beside it. */
+typedef struct shares {
+    uint32_t packets;
+    uint32_t lines;
+    uint32_t slots;
+    uint32_t messages;
+    uint64_t slot_least; /* so long is a slot at least, with fewer columns where necessary; 0: each column has slots */
+} shares;
+
+/* Most of a large staging is for slots and lines. Before the staging grows, packets and lines of small data need more
+ * of it, and its slots would be too short if all columns had some. */
+static const shares large_shares = { 1, 5, 8, 1, 0 };
+static const shares first_shares = { 4, 4, 6, 2, (uint64_t)16 << 10 };
+
+static uint64_t share(uint64_t staging, uint32_t sixteenths) { return staging / 16 * sixteenths; }
+
+/* The number of columns that have slots. */
+static uint32_t count_columns(uint32_t blocks, uint64_t bytes, uint64_t least)
+{
+    const uint32_t all = weir_slots_columns(blocks);
+    const uint64_t fit = least == 0 ? all : bytes / least;
+    return fit >= all ? all : fit == 0 ? 1 : (uint32_t)fit;
+}
+
 /* Fills the sizes and offsets of *device, and returns the bytes of a rank's memory. */
-static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t staging)
+static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t staging, const shares *part)
 {
     const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves or turns, ranks */
-    device->packet_room = staging / 16 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
-    device->line_room = staging / 16 * 5 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
-    device->slot_columns = weir_slots_columns(device->blocks);
-    device->slot_bytes = slot_of(staging / 2, rooms * device->slot_columns);
+    device->packet_room = share(staging, part->packets) / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
+    device->line_room = share(staging, part->lines) / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
+    device->slot_columns = count_columns(device->blocks, share(staging, part->slots) / rooms, part->slot_least);
+    device->slot_bytes = slot_of(share(staging, part->slots), rooms * device->slot_columns);
     const uint64_t messages = (uint64_t)2 * device->ranks; /* of a column */
-    const uint64_t wanted = staging / 16 / messages / MESSAGE_BYTES;
+    const uint64_t wanted = share(staging, part->messages) / messages / MESSAGE_BYTES;
     const uint32_t most = wanted < MESSAGE_COLUMNS ? MESSAGE_COLUMNS : wanted < sm_limit ? (uint32_t)wanted : sm_limit;
     device->message_blocks = sm_limit < most ? sm_limit : most;
-    device->message_bytes = slot_of(staging / 16, messages * device->message_blocks);
+    device->message_bytes = slot_of(share(staging, part->messages), messages * device->message_blocks);
     device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
     device->lines = device->packets + rooms * device->packet_room;
     device->slots = device->lines + rooms * device->line_room;
@@ -138,7 +164,8 @@ static weir_status take_opts(weir_collective *collective, weir_collective_opts *
     collective->device.blocks = collective->sm_limit * (oversubscribes(collective, opts) ? WEIRI_OVERSUBSCRIPTION : 1);
     collective->form = opts->form;
     collective->check_pointers = opts->check_pointers;
-    *bytes = lay_out(&collective->device, collective->sm_limit, staging);
+    *bytes = lay_out(&collective->device, collective->sm_limit, staging,
+                     opts->staging_bytes == 0 ? &first_shares : &large_shares);
     const weir_status status = opts->order_streams ? weiri_order_open(collective) : WEIR_OK;
     return status == WEIR_OK && env.collective_table_set ? weiri_tuning_read(collective, env.collective_table) : status;
 }
@@ -209,6 +236,17 @@ static weir_status open_memories(weir_collective *collective, uint64_t bytes, we
     return status;
 }
 
+/* The collective is complete. Prepares the growth of its staging, if that is the default. */
+static void plan_growth(weir_collective *collective, const weir_collective_opts *opts)
+{
+    weiri_growth *growth = &collective->growth;
+    collective->now = &collective->device;
+    growth->possible = opts->staging_bytes == 0 && collective->device.ranks > 1;
+    growth->device = collective->device;
+    growth->bytes =
+        lay_out(&growth->device, collective->sm_limit, collective->many ? GROWTH_GPU : GROWTH_CPU, &large_shares);
+}
+
 /* Writes the difference that a kernel has found. */
 static bool describe_difference(void *context, weir_status status, char *text, size_t bytes)
 {
@@ -236,6 +274,7 @@ void weiri_collective_close(weir_collective *collective, bool keeps)
     weiri_free(collective->rows);
     weiri_order_close(collective);
     weiri_rails_close(collective);
+    weiri_growth_close(collective);
     weiri_team_memory_close(&collective->memory);
     weiri_team_close(&collective->host);
     weir_memory_destroy(collective->differences);
@@ -299,6 +338,7 @@ weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *
         weiri_collective_close(collective, false);
         return weiri_fail(status, "%s", text);
     }
+    plan_growth(collective, &options);
     collective->error_hook.describe = describe_difference;
     collective->error_hook.context = collective;
     weiri_comm_set_call_text(comm, weiri_call_text);
@@ -317,7 +357,8 @@ uint32_t weir_collective_size(const weir_collective *collective) { return collec
 uint64_t weir_collective_bytes(const weir_collective *collective)
 {
     return collective != NULL
-               ? weir_memory_bytes(collective->memory.local) + weir_memory_bytes(collective->rails.memory.local)
+               ? weir_memory_bytes(collective->memory.local) + weir_memory_bytes(collective->growth.memory.local) +
+                     weir_memory_bytes(collective->rails.memory.local)
                : 0;
 }
 

@@ -3,6 +3,7 @@
  *     call.c     the public call: checks its arguments, makes a request
  *     parts.c    the same for many parts, with their plan
  *     plan.c     the steps of a request: one inside the host, or several inside it and over the rails
+ *     grow.c     adds staging before the first step that needs more
  *     choice.c   the form and the shape of a step inside the host
  *     local.c    describes a step inside the host for its kernel
  *     copies.c   carries out a step inside the host by copy engines
@@ -72,6 +73,14 @@ typedef struct weiri_rails {
     char *hold; /* data between two steps of an operation, in the rails' memory */
 } weiri_rails;
 
+/* Memory that a collective gets at the first call that needs more staging (grow.c). */
+typedef struct weiri_growth {
+    bool possible; /* the staging is the default, has not grown, and no attempt to grow it has failed */
+    uint64_t bytes;
+    weir_dev_collective device; /* the handle; it has no addresses of the memory until the staging grows */
+    weiri_team_memory memory;
+} weiri_growth;
+
 typedef struct weiri_order weiri_order; /* order.c */
 typedef struct weiri_life weiri_life;   /* life.c */
 
@@ -82,8 +91,10 @@ struct weir_collective {
     uint32_t size; /* their number */
     weiri_team host;
     weiri_team_memory memory;
-    weir_memory *differences; /* a weir_dev_difference for each rank of the host, each host, each rank of all hosts */
-    weir_dev_collective device;
+    weir_memory *differences;   /* a weir_dev_difference for each rank of the host, each host, each rank of all hosts */
+    weir_dev_collective device; /* the handle of the memory that create made, for kernels of users */
+    const weir_dev_collective *now; /* the handle for the library's kernels: &device, then &growth.device */
+    weiri_growth growth;
     weiri_rails rails;
     weiri_team_memory *registered; /* memories of weir_collective_register */
     uint32_t registered_count;
@@ -202,6 +213,9 @@ weir_status weiri_plan_describe(const weir_collective *collective, const char *n
 #define WEIRI_OVERSUBSCRIPTION 4u
 #define WEIRI_OVERSUBSCRIBED_THREADS 256u
 
+/* Shorter parts of a reduction are loaded from registered memory (local.c). */
+#define WEIRI_PULL_MOST ((uint64_t)32 << 20)
+
 /* The input of a choice. */
 typedef struct weiri_work {
     uint32_t kind;
@@ -210,8 +224,13 @@ typedef struct weiri_work {
     bool zero_copy; /* by slots the data goes directly between buffers of users */
     bool alone;     /* each block has a multiprocessor to itself, as in a user's kernel of unknown needs */
     bool copies;    /* copy engines can carry it out */
+    bool in_place;  /* data is received where other data is sent */
+    const weir_dev_collective *device; /* the handle whose rooms and slots it uses; NULL: weir_collective.now */
 } weiri_work;
 
+/* Whether an operation, all of whose ranks make the same choice, would be carried out in another way with more
+ * staging. */
+bool weiri_choice_needs_growth(const weir_collective *collective, const weiri_work *work);
 /* Most blocks of a kernel of the library. */
 uint32_t weiri_choice_most_blocks(const weir_collective *collective, const weiri_work *work, weir_collective_form form);
 /* Threads of each of `blocks` blocks, unless a row of a tuning file sets them. */
@@ -224,6 +243,17 @@ weir_status weiri_choose(const weir_collective *collective, const weiri_work *wo
  * slots. */
 weir_status weiri_choose_step(weir_collective *collective, const weiri_work *work, const char *name, bool part_of_many,
                               weir_collective_form *form, weir_shape *shape);
+
+/* ---- grow.c ---------------------------------------------------------------------------------------------------- */
+
+/* Lets the staging grow, unless the stream records a graph. All ranks call it before the same operation, `name`, and
+ * compare `call`. If it cannot grow on one rank, all ranks get the error, and it never grows. */
+weir_status weiri_grow(weir_collective *collective, const char *name, uint64_t call, void *stream);
+/* The same if the work inside a host needs it. */
+weir_status weiri_grow_for(weir_collective *collective, const char *name, const weiri_work *work, void *stream);
+/* The same between hosts, which may differ in the forms that they choose: the most bytes between two ranks decide. */
+weir_status weiri_grow_between(weir_collective *collective, const char *name, uint64_t piece, void *stream);
+void weiri_growth_close(weir_collective *collective);
 
 /* ---- local.c --------------------------------------------------------------------------------------------------- */
 
@@ -239,9 +269,10 @@ typedef struct weiri_step {
     void *stream;
 } weiri_step;
 
-/* Completes a reduction. Its caller has filled send, recv, part, length, bytes and to. */
-void weiri_local_describe(const weir_collective *collective, const weiri_step *step, weir_collective_reduce *r);
-/* The same, and launches it. */
+/* Completes a reduction for kernels with this handle. Its caller has filled send, recv, part, length, bytes and to. */
+void weiri_local_describe(const weir_collective *collective, const weir_dev_collective *device, const weiri_step *step,
+                          weir_collective_reduce *r);
+/* The same for the library's kernel, and launches it. */
 weir_status weiri_local_reduce(const weir_collective *collective, const weiri_step *step, weiri_reduce_args *args);
 /* Completes pieces that go from each rank to each, and launches the step. Its caller has filled send, recv, their
  * offsets and bytes, most, counted, in_place and peer_recv_at. */

@@ -15,7 +15,7 @@ static weir_status copy(const weir_collective *collective, void *stream, char *t
 /* Each rank begins with the rank after it, so that the copies at a time go to different ranks. */
 static weir_status copy_all(const weir_collective *collective, const weiri_step *step, const weir_collective_move *m)
 {
-    const weir_dev_collective *c = &collective->device;
+    const weir_dev_collective *c = collective->now;
     weir_device *device = collective->comm->device;
     weir_status status = WEIR_OK;
     for (uint32_t k = 0; k + 1 < c->ranks && status == WEIR_OK; k++) {

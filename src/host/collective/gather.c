@@ -150,7 +150,10 @@ static weir_status launch_move(const rooted_call *c, weiri_move_args *args, bool
     const weiri_work work = { .kind = c->gathers ? WEIR_GATHER : WEIR_SCATTER,
                               .bytes = args->move.most * c->collective->device.ranks,
                               .piece = args->move.most };
-    const weir_status status = weiri_choose_step(c->collective, &work, c->name, part_of_many, &form, &shape);
+    weir_status status = part_of_many ? WEIR_OK : weiri_grow_for(c->collective, c->name, &work, c->stream);
+    if (status == WEIR_OK) {
+        status = weiri_choose_step(c->collective, &work, c->name, part_of_many, &form, &shape);
+    }
     if (status != WEIR_OK) {
         return status;
     }
@@ -289,7 +292,10 @@ static weir_status run_between(const rooted_call *c)
         most = bytes > most ? bytes : most;
     }
     rooted_chunk k = { 0, collective->device.ranks == 1 ? WEIRI_BYTES_MOST : room };
-    weir_status status;
+    weir_status status = weiri_grow_between(c->collective, c->name, most, c->stream);
+    if (status != WEIR_OK) {
+        return status;
+    }
     do {
         status = run_chunk(c, &k);
         k.at += k.bytes;

@@ -26,7 +26,9 @@ static const reductions reductions_of[WEIR_DTYPES] = {
 /* Makes the kernel's handle. It holds the call, for the record of a failure. */
 static void set_handle(const weir_collective *collective, const weir_collective_what *what, weir_dev_collective *handle)
 {
-    *handle = collective->device;
+    *handle = *collective->now;
+    handle->generations = collective->device.generations;
+    handle->factor = collective->device.factor;
     handle->call = what->call;
     handle->count = what->count;
 }

@@ -4,16 +4,15 @@
 
 #define CHUNK_ROUNDS 4u
 #define CHUNK_LEAST ((uint64_t)16 << 10)
-#define PULL_MOST ((uint64_t)32 << 20)
 #define PULL_BLOCKS 64u
 
 /* Bytes of a round by slots; each column has its range of `piece` bytes. Rounds are short enough that sending and
  * taking overlap for little data too. */
-static uint64_t chunk_of(const weir_collective *collective, uint64_t piece, uint32_t blocks)
+static uint64_t chunk_of(const weir_dev_collective *device, uint64_t piece, uint32_t blocks)
 {
     const uint64_t range = weir_slots_range(piece, weir_slots_columns(blocks));
     const uint64_t chunk = (range / CHUNK_ROUNDS + CHUNK_LEAST + 127) / 128 * 128;
-    return chunk < collective->device.slot_bytes ? chunk : collective->device.slot_bytes;
+    return chunk < device->slot_bytes ? chunk : device->slot_bytes;
 }
 
 /* Finds the buffers of all ranks that correspond to `data`, in memory that all ranks have registered and that is mapped
@@ -36,10 +35,11 @@ static void set_what(const weiri_step *step, weir_collective_what *what)
 
 /* ---- reductions ------------------------------------------------------------------------------------------------ */
 
-void weiri_local_describe(const weir_collective *collective, const weiri_step *step, weir_collective_reduce *r)
+void weiri_local_describe(const weir_collective *collective, const weir_dev_collective *device, const weiri_step *step,
+                          weir_collective_reduce *r)
 {
     set_what(step, &r->what);
-    r->chunk = chunk_of(collective, r->length, step->call.blocks);
+    r->chunk = chunk_of(device, r->length, step->call.blocks);
     if (step->call.form == WEIR_FORM_SLOTS && step->recv != NULL) {
         r->what.where = find_peers(collective, step->recv, r->recv, r->peer_recv);
     }
@@ -50,14 +50,14 @@ void weiri_local_describe(const weir_collective *collective, const weiri_step *s
 static bool pulls(const weiri_step *step, const weir_collective_reduce *r)
 {
     return step->call.form == WEIR_FORM_SLOTS && step->send != NULL && (r->to == 0 || step->recv != NULL) &&
-           !(r->length >= PULL_MOST && step->call.blocks >= PULL_BLOCKS);
+           !(r->length >= WEIRI_PULL_MOST && step->call.blocks >= PULL_BLOCKS);
 }
 
 weir_status weiri_local_reduce(const weir_collective *collective, const weiri_step *step, weiri_reduce_args *args)
 {
     weir_collective_reduce *r = &args->reduce;
     uint32_t kernel = step->call.form - WEIR_FORM_ONCE;
-    weiri_local_describe(collective, step, r);
+    weiri_local_describe(collective, collective->now, step, r);
     if (pulls(step, r)) {
         /* One word covers both places: two calls of a program are unlikely to share it. */
         r->what.where += find_peers(collective, step->send, r->send, r->peer_send) * 0x9e3779b97f4a7c15u;
@@ -78,7 +78,7 @@ weir_status weiri_local_move(const weir_collective *collective, const weiri_step
         m->recv_range[k] = weir_slots_range(m->recv_bytes[k], columns);
     }
     /* If pieces differ in size, a rank knows only its own largest, but all ranks must use the same chunk. */
-    m->chunk = m->counted ? collective->device.slot_bytes : chunk_of(collective, m->most, step->call.blocks);
+    m->chunk = m->counted ? collective->now->slot_bytes : chunk_of(collective->now, m->most, step->call.blocks);
     /* In place, peers would overwrite data that this rank has not sent yet. */
     const bool direct = step->call.form == WEIR_FORM_SLOTS || step->call.form == WEIR_FORM_COPIES;
     if (direct && step->recv != NULL && !m->in_place && collective->device.ranks > 1) {
@@ -96,7 +96,7 @@ weir_status weiri_local_parts(const weir_collective *collective, const weiri_ste
     const uint64_t places = p->what.where;
     set_what(step, &p->what);
     p->what.where = 0;
-    p->chunk = chunk_of(collective, p->most, step->call.blocks);
+    p->chunk = chunk_of(collective->now, p->most, step->call.blocks);
     for (uint32_t k = 0; k < collective->device.ranks; k++) {
         p->range[k] = weir_slots_range(p->bytes[k], weir_slots_columns(step->call.blocks));
     }

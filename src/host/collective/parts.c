@@ -240,7 +240,8 @@ static const weiri_team_memory *find_memory(const parts_call *call, uint32_t fir
     return all;
 }
 
-/* Chooses form and shape as for the even operation whose parts are all as long as the longest sequence. */
+/* Chooses form and shape as for the even operation whose parts are all as long as the longest sequence. Lets the
+ * staging grow before. */
 static weir_status choose(const parts_call *call, const weir_collective_parts *p, bool zero_copy,
                           weir_collective_form *form, weir_shape *shape)
 {
@@ -249,7 +250,8 @@ static weir_status choose(const parts_call *call, const weir_collective_parts *p
                               .bytes = p->most * collective->device.ranks,
                               .piece = p->most,
                               .zero_copy = zero_copy };
-    return weiri_choose_step(collective, &work, call->name, true, form, shape);
+    const weir_status grown = weiri_grow_for(collective, call->name, &work, call->stream);
+    return grown == WEIR_OK ? weiri_choose_step(collective, &work, call->name, true, form, shape) : grown;
 }
 
 /* Launches the parts from `first` on; sets *end to the first part that is left. */

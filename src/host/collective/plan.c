@@ -53,6 +53,7 @@ static weiri_work work_of(const weir_collective *collective, const weir_collecti
     const uint64_t own = q->count * weir_dtype_bytes(q->dtype);
     const bool one = q->kind == WEIR_ALLREDUCE || q->kind == WEIR_REDUCE || q->kind == WEIR_BROADCAST;
     weiri_work work = { .kind = q->kind, .bytes = one ? own : own * ranks, .piece = own };
+    work.in_place = q->kind == WEIR_ALL_TO_ALL && q->send == q->recv;
     step->send = NULL;
     step->recv = NULL;
     if (q->kind == WEIR_GATHER || q->kind == WEIR_SCATTER) {
@@ -64,7 +65,7 @@ static weiri_work work_of(const weir_collective *collective, const weir_collecti
     } else if (!reduces(q)) {
         step->recv = weiri_plan_registered(collective, q->recv, work.bytes);
         work.zero_copy = step->recv != NULL;
-        work.copies = (step->recv != NULL || work.bytes == 0) && (q->kind != WEIR_ALL_TO_ALL || q->send != q->recv);
+        work.copies = (step->recv != NULL || work.bytes == 0) && !work.in_place;
     } else if (ranks == PULL_RANKS && q->kind != WEIR_REDUCE) {
         step->send = weiri_plan_registered(collective, q->send, work.bytes);
         step->recv = one ? weiri_plan_registered(collective, q->recv, work.bytes) : NULL;
@@ -206,7 +207,10 @@ static weir_status run_inside(weir_collective *collective, const char *name, con
     weir_collective_form form;
     weir_shape shape;
     const weiri_work work = work_of(collective, q, &step);
-    const weir_status status = weiri_choose_step(collective, &work, name, false, &form, &shape);
+    weir_status status = weiri_grow_for(collective, name, &work, stream);
+    if (status == WEIR_OK) {
+        status = weiri_choose_step(collective, &work, name, false, &form, &shape);
+    }
     if (status != WEIR_OK) {
         return status;
     }
@@ -230,7 +234,8 @@ weir_status weiri_plan_choose(const weir_collective *collective, const char *nam
                               weir_collective_form *form, weir_shape *shape)
 {
     weiri_step step;
-    const weiri_work work = work_of(collective, q, &step);
+    weiri_work work = work_of(collective, q, &step);
+    work.device = collective->growth.possible ? &collective->growth.device : NULL;
     weir_collective_form chosen = collective->form;
     const weir_status status = weiri_choose(collective, &work, name, &chosen, shape);
     if (status == WEIR_OK) {
@@ -246,12 +251,13 @@ weir_status weiri_plan_describe(const weir_collective *collective, const char *n
     weir_shape fit;
     weiri_work work = work_of(collective, q, &step);
     work.alone = true;
+    work.device = &collective->device;
     const weir_status status = weiri_choose(collective, &work, name, &form, &fit);
     if (status == WEIR_OK) {
         memset(out, 0, sizeof *out);
         fill_step(&step, q, form, fit, NULL);
         fill_reduce(collective, q, &work, form, out);
-        weiri_local_describe(collective, &step, out);
+        weiri_local_describe(collective, &collective->device, &step, out);
         *shape = fit;
     }
     return status;
@@ -260,6 +266,10 @@ weir_status weiri_plan_describe(const weir_collective *collective, const char *n
 weir_status weiri_plan_all_to_all_v(weir_collective *collective, weiri_move_args *args, weir_dtype dtype, void *stream)
 {
     /* No rank knows how much the others exchange. So this takes the form that needs no agreement, and all blocks. */
+    const weir_status grown = weiri_grow(collective, "weir_all_to_all_v", WEIRI_ALL_TO_ALL_V, stream);
+    if (grown != WEIR_OK) {
+        return grown;
+    }
     const weiri_work work = { .kind = WEIR_ALL_TO_ALL };
     const uint32_t blocks = weiri_choice_most_blocks(collective, &work, WEIR_FORM_SLOTS);
     const weiri_step step = { .call = { .kind = WEIRI_ALL_TO_ALL_V,
@@ -735,8 +745,17 @@ static void log_rails(weir_collective *collective, uint32_t kind)
     }
 }
 
-static weir_status run_between(weir_collective *collective, const weir_collective_request *q, void *stream)
+static weir_status run_between(weir_collective *collective, const char *name, const weir_collective_request *q,
+                               void *stream)
 {
+    weiri_step step;
+    const weiri_work work = work_of(collective, q, &step);
+    const bool averages = reduces(q) && q->op == WEIR_AVG && q->dtype > WEIR_F8E5M2 && collective->device.ranks > 1;
+    const uint64_t widened = averages ? 8 / weir_dtype_bytes(q->dtype) : 1; /* see average_chunk */
+    const weir_status grown = weiri_grow_between(collective, name, work.piece * widened, stream);
+    if (grown != WEIR_OK) {
+        return grown;
+    }
     const hosts_call h = {
         .collective = collective,
         .q = q,
@@ -754,7 +773,7 @@ static weir_status run_between(weir_collective *collective, const weir_collectiv
         .hold_bytes = collective->rails.hold_bytes,
     };
     log_rails(collective, q->kind);
-    if (reduces(q) && q->op == WEIR_AVG && q->dtype > WEIR_F8E5M2 && h.ranks > 1) {
+    if (averages) {
         return average(&h);
     }
     switch (q->kind) {
@@ -780,6 +799,6 @@ static weir_status run_between(weir_collective *collective, const weir_collectiv
 weir_status weiri_plan_run(weir_collective *collective, const char *name, const weir_collective_request *q,
                            void *stream)
 {
-    return collective->rails.device.hosts > 1 ? run_between(collective, q, stream)
+    return collective->rails.device.hosts > 1 ? run_between(collective, name, q, stream)
                                               : run_inside(collective, name, q, stream);
 }

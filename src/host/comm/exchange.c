@@ -36,7 +36,7 @@ struct weiri_sequence {
     weir_future *futures;
 };
 
-#define COLLECTIVE_CALL "weir_collective_create or weir_collective_register"
+#define COLLECTIVE_CALL "weir_collective_create, weir_collective_register or a call in which the staging grows"
 static const char *const sent_by[] = { "",
                                        "weir_memory_send",
                                        "weir_connection_create",
@@ -57,7 +57,7 @@ static const char *const expected_by[] = { "",
 static void describe_place(uint64_t number, uint64_t tag, char text[96])
 {
     if (tag == WEIRI_TAG_COLLECTIVE || tag == WEIRI_TAG_RAILS) {
-        snprintf(text, 96, "in %s", COLLECTIVE_CALL);
+        snprintf(text, 96, "for a collective");
     } else {
         snprintf(text, 96, "operation %llu with tag %llu", (unsigned long long)number, (unsigned long long)tag);
     }
