@@ -79,8 +79,8 @@ typedef struct weir_collective_opts {
     const weir_group *group;   /* ranks of the communicator with this one; NULL: all. Operations count ranks in it */
     uint64_t staging_bytes;    /* of memory for data on its way, inside the host and again between hosts; WEIR_STAGING
                                   wins over it; the same on all ranks, as the next two. Default inside the host: 8 MiB
-                                  on a GPU, and another 256 MiB once it grows; 1 and 4 MiB on the CPU. Default between
-                                  hosts: 64 MiB. A rank alone on its host has none inside the host */
+                                  on a GPU, and up to 256 MiB more once it grows; 1 and 4 MiB on the CPU. Default
+                                  between hosts: 64 MiB. A rank alone on its host has none inside the host */
     uint32_t blocks;           /* most blocks of a kernel, one for each multiprocessor; limit on a GPU: the number of
                                   multiprocessors; default: the same, divided by the number of ranks that share the GPU.
                                   Unless blocks or threads are given, operations by slots among more than two ranks,

@@ -233,8 +233,16 @@ void grows_between_hosts(weirt_rank *rank)
     fine = fine && run(&b, o) && WEIRT_EXPECT(rank, bytes_of(b) > first);
     o.kind = ALLREDUCE;
     o.rough = true;
+    fine = fine && run(&b, o);
+    o.kind = MESSAGES;
     (void)(fine && run(&b, o));
     bench_close(&b);
+    // An average of integers moves words of 64 bits.
+    Bench words;
+    fine = bench_open(rank, &opts, 8 * large(rank), 0, &words);
+    o = { ALLREDUCE, WEIR_I8, WEIR_AVG, large(rank) / 2, 0, 0, false, false, 2, 2 };
+    (void)(fine && run(&words, o) && WEIRT_EXPECT(rank, bytes_of(words) > first));
+    bench_close(&words);
 }
 
 // The caller's number of bytes never changes.

@@ -203,7 +203,9 @@ def log(program):
                                    "a row of the library has it up to 262144 bytes")
         expect_once(found, start + "1048576 bytes among 2 ranks: form slots, 2 blocks of 1 threads: "
                                    "no row fits; once: no room for so many bytes; packets: .*; lines: .*")
-    expect(sum("weir_allreduce" in line for line in found) == 4, "a line for each form of each rank")
+        expect_once(found, f"weir_allreduce of rank {rank}: the staging of its collective grows: "
+                           "[0-9]+ bytes of memory, then [0-9]+ more")
+    expect(sum("weir_allreduce" in line for line in found) == 6, "a line for each form of each rank, and for growth")
 
     found = lines(["all_to_all", *SMALL_COLLECTIVE, "-g", "2", "--sizes", "1K,1K", "--form", "lines"],
                   WEIR_TRANSPORT="ofi,ipc", WEIR_OFI_LIBRARY="/nonexistent")
