@@ -1,6 +1,8 @@
 /* header_kernels.c - kernels for header_test.cc. Each writes numbers to `out` that only a right run produces. */
 #include "test/device/header_kernels.h"
 
+#include "weir/device/reduce.h"
+
 /* Makes the calling thread's group; false if the thread is not in it. */
 WEIR_FN int join_group(const header_args *args, weir_coop *coop)
 {
@@ -215,9 +217,63 @@ WEIR_KERNEL(values, header_args)
     }
 }
 
+/* A half near `a`, far from it, or special. */
+WEIR_FN uint32_t other_half(uint32_t a, uint32_t which)
+{
+    const uint32_t special[8] = { 0, 0x8000, 1, 0x8001, 0x7c00, 0xff80, 0x7bff, 0x7fff };
+    return which < 8 ? special[which] : ((a ^ 0x8000u) + (which - 16) * 97u * (which % 3 + 1)) & 0xffffu;
+}
+
+/* bfloat16 by integers. */
+WEIR_FN uint32_t bf16_of(uint32_t bits)
+{
+    return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fff : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+
+WEIR_FN uint64_t sum_by_floats(uint32_t dtype, uint64_t a, uint64_t b)
+{
+    uint64_t word = 0;
+    for (uint32_t k = 0; k < 4; k++) {
+        const float sum = weir_element_float(dtype, (uint32_t)(a >> 16 * k) & 0xffffu) +
+                          weir_element_float(dtype, (uint32_t)(b >> 16 * k) & 0xffffu);
+        const uint32_t code = dtype == WEIR_F16 ? weir_arch_f16_of_float(sum) : bf16_of(weir_arch_bits_of_float(sum));
+        word |= (uint64_t)code << 16 * k;
+    }
+    return word;
+}
+
+/* slots: wrong sums of two words of f16; of bf16; wrong words that were read as floats and written again. A thread
+ * takes one of `rounds` of its halves. */
+WEIR_KERNEL(halves, header_args)
+{
+    float values[8];
+    for (uint32_t a = coop.rank; a < 65536; a += coop.size * (uint32_t)args->rounds) {
+        const uint64_t word = a | (uint64_t)other_half(a, 9) << 16 | (uint64_t)(a ^ 1) << 32 | (uint64_t)a * 3 << 48;
+        for (uint32_t dtype = WEIR_F16; dtype <= WEIR_BF16; dtype++) {
+            for (uint32_t which = 0; which < 32; which++) {
+                const uint64_t with = other_half(a, which) | (uint64_t)other_half(a, which ^ 5) << 16 |
+                                      (uint64_t)(a * (which + 1) & 0xffffu) << 32 | (uint64_t)(a ^ which) << 48;
+                weir_reduction all;
+                weir_reduce_first(&all, dtype, word);
+                weir_reduce_next(&all, dtype, WEIR_SUM, with);
+                const uint64_t right = sum_by_floats(dtype, word, with);
+                if (weir_reduce_two(dtype, word, with) != right ||
+                    weir_reduce_last(&all, dtype, WEIR_SUM, 2) != right) {
+                    weir_arch_add_relaxed_dev_u64(&args->slots[dtype - WEIR_F16], 1);
+                }
+            }
+            weir_word_floats(dtype, word, values);
+            /* -0 changes no number. */
+            if (weir_word_of_floats(dtype, values) != sum_by_floats(dtype, word, 0x8000800080008000u)) {
+                weir_arch_add_relaxed_dev_u64(&args->slots[2], 1);
+            }
+        }
+    }
+}
+
 static const weir_kernel *const kernels[] = { &shape,     &count,      &block_rounds, &grid_rounds, &grid_absent,
                                               &agree,     &sync_group, &copy,         &transfer,    &packets,
-                                              &ping_pong, &wait_once,  &values };
+                                              &ping_pong, &wait_once,  &values,       &halves };
 
 const weir_kernel *header_kernel(const char *name)
 {

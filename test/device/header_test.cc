@@ -231,6 +231,16 @@ TEST_P(Headers, CountersAreExact)
     EXPECT_EQ(args.slots[0], 1000u * threads * (threads + 1) / 2);
 }
 
+// All halves with others near, far and special: pairs in one instruction have the bits of single floats.
+TEST_P(Headers, PairsOfHalvesHaveTheBitsOfFloats)
+{
+    args.rounds = GetParam()[0] == 'g' ? 1 : 5; // the CPU has no such instructions
+    run("halves");
+    EXPECT_EQ(args.slots[0], 0u) << "sums of f16";
+    EXPECT_EQ(args.slots[1], 0u) << "sums of bf16";
+    EXPECT_EQ(args.slots[2], 0u) << "read and written";
+}
+
 TEST_P(Headers, BlockBarrierManyRounds)
 {
     args.rounds = 500;

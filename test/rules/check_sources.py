@@ -181,8 +181,8 @@ def cuda(root):
     for name, place, ours, system in includes(root, "include", "src"):
         if re.fullmatch(r"cuda.*\.h|nv.*\.h", ours or system) and not re.fullmatch("src/device/cuda/[^/]*", name):
             yield f"{place}: {ours or system}: only src/device/cuda knows CUDA"
-    yield from only_in(root, ["include", "src"], r"\b__CUDA_ARCH__\b", "include/weir/device/arch.h",
-                       "only arch.h asks whether it is compiled for a GPU")
+    yield from only_in(root, ["include", "src"], r"\b__CUDA_ARCH__\b",
+                       r"include/weir/device/(arch|impl/arch_numbers)\.h", "only arch.h and arch_numbers.h ask whether they are compiled for a GPU")
     for _, place, found in uses(root, ["include", "src", "examples", "tools", "test"], r"\b\w*cuMulticast\w*", False):
         yield f"{place}: {found} is never called"
 

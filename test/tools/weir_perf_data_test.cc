@@ -102,7 +102,7 @@ struct Job {
             number = static_cast<double>(value);
             return true;
         });
-        return found ? number : weir_element_float(dtype, word, 0);
+        return found ? number : weir_element_float(dtype, static_cast<uint32_t>(word));
     }
 
     void store(char *at, double number) const
@@ -113,7 +113,7 @@ struct Job {
             return true;
         });
         if (!found) {
-            const uint64_t word = weir_element_of_float(dtype, static_cast<float>(number), 0);
+            const uint32_t word = weir_element_of_float(dtype, static_cast<float>(number));
             memcpy(at, &word, element());
         }
     }

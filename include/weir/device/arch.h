@@ -1,4 +1,5 @@
-/* weir/device/arch.h - differences between a GPU and a CPU: the only header that tests for the compiler.
+/* weir/device/arch.h - differences between a GPU and a CPU. Only this header and impl/arch_numbers.h test for the
+ * compiler.
  *
  * A memory access whose order or atomicity matters to another thread goes through a function of this header. A name
  * gives operation, order, scope and width: weir_arch_load_acquire_sys_u64. Scope `dev` orders among the threads of one
@@ -585,77 +586,6 @@ WEIR_FN uint32_t weir_arch_swap_u32(uint32_t v)
 WEIR_FN uint64_t weir_arch_swap_u64(uint64_t v)
 {
     return (uint64_t)weir_arch_swap_u32((uint32_t)v) << 32 | weir_arch_swap_u32((uint32_t)(v >> 32));
-}
-
-/* ---- numbers -------------------------------------------------------------------------------------------- */
-
-WEIR_FN float weir_arch_float_of_bits(uint32_t bits)
-{
-    float value;
-    __builtin_memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-WEIR_FN uint32_t weir_arch_bits_of_float(float value)
-{
-    uint32_t bits;
-    __builtin_memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-/* `value` without its sign in a binary format of fewer bits, rounded to nearest, ties to even. `mantissa` is the number
- * of bits after the point, `least` the exponent of the least normal number. A value that is too large or infinite gets
- * a code above all finite ones. `value` must not be NaN. */
-WEIR_FN uint32_t weir_arch_narrow(float value, uint32_t mantissa, int32_t least)
-{
-    uint32_t bits = weir_arch_bits_of_float(value) & 0x7fffffffu;
-    int32_t exponent = (int32_t)(bits >> 23) - 127;
-    uint32_t digits = (bits & 0x7fffffu) | 0x800000u;
-    if (exponent == -127) { /* denormal */
-        exponent = -126;
-        digits = bits;
-    }
-    uint32_t shift = 23 - mantissa + (exponent < least ? (uint32_t)(least - exponent) : 0);
-    shift = shift < 25 ? shift : 25;
-    uint32_t kept = digits >> shift;
-    uint32_t rest = digits & (((uint32_t)1 << shift) - 1);
-    uint32_t half = (uint32_t)1 << (shift - 1);
-    kept += rest > half || (rest == half && (kept & 1) != 0);
-    return kept + ((uint32_t)(exponent > least ? exponent - least : 0) << mantissa);
-}
-
-/* IEEE half precision. */
-WEIR_FN float weir_arch_float_of_f16(uint32_t half)
-{
-#if defined(__CUDA_ARCH__)
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((unsigned short)half));
-    return value;
-#else
-    uint32_t sign = (half & 0x8000u) << 16;
-    uint32_t exponent = half >> 10 & 31u;
-    uint32_t digits = half & 0x3ffu;
-    if (exponent == 0) {
-        return weir_arch_float_of_bits(weir_arch_bits_of_float((float)digits / 16777216.0f) | sign);
-    }
-    return weir_arch_float_of_bits(sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | digits << 13);
-#endif
-}
-
-WEIR_FN uint32_t weir_arch_f16_of_float(float value)
-{
-#if defined(__CUDA_ARCH__)
-    unsigned short half;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
-    return half;
-#else
-    uint32_t bits = weir_arch_bits_of_float(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) {
-        return 0x7fff;
-    }
-    uint32_t code = weir_arch_narrow(value, 10, -14);
-    return (bits >> 16 & 0x8000u) | (code < 0x7c00u ? code : 0x7c00u);
-#endif
 }
 
 /* ---- 128-byte lines: 16 words that arrive together; the last is the flag -------------------------------- */

@@ -17,7 +17,7 @@
 #ifndef WEIR_DEVICE_REDUCE_H
 #define WEIR_DEVICE_REDUCE_H
 
-#include "weir/device/arch.h"
+#include "weir/device/impl/arch_numbers.h"
 
 typedef enum weir_dtype {
     WEIR_F64 = 0,
@@ -77,17 +77,6 @@ WEIR_FN int weir_dtype_is_signed(uint32_t dtype) { return dtype == WEIR_I8 || dt
 
 /* ---- formats ------------------------------------------------------------------------------------------- */
 
-WEIR_FN float weir_float_of_bf16(uint32_t code) { return weir_arch_float_of_bits(code << 16); }
-
-WEIR_FN uint32_t weir_bf16_of_float(float value)
-{
-    uint32_t bits = weir_arch_bits_of_float(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) {
-        return 0x7fff;
-    }
-    return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-}
-
 WEIR_FN float weir_float_of_f8e4m3(uint32_t code)
 {
     uint32_t sign = (code & 0x80u) << 24;
@@ -122,36 +111,81 @@ WEIR_FN uint32_t weir_f8e5m2_of_float(float value) { return weir_f8_of_float(val
 
 /* ---- elements of a word ---------------------------------------------------------------------------------- */
 
-WEIR_FN float weir_element_float(uint32_t dtype, uint64_t word, uint32_t index)
+/* One element of a floating-point type of at most 4 bytes. */
+WEIR_FN float weir_element_float(uint32_t dtype, uint32_t code)
 {
     switch (dtype) {
     case WEIR_F32:
-        return weir_arch_float_of_bits((uint32_t)(word >> (32 * index)));
+        return weir_arch_float_of_bits(code);
     case WEIR_F16:
-        return weir_arch_float_of_f16((uint32_t)(word >> (16 * index)) & 0xffffu);
+        return weir_arch_float_of_f16(code);
     case WEIR_BF16:
-        return weir_float_of_bf16((uint32_t)(word >> (16 * index)) & 0xffffu);
+        return weir_arch_float_of_bits(code << 16);
     case WEIR_F8E4M3:
-        return weir_float_of_f8e4m3((uint32_t)(word >> (8 * index)) & 0xffu);
+        return weir_float_of_f8e4m3(code);
     default:
-        return weir_float_of_f8e5m2((uint32_t)(word >> (8 * index)) & 0xffu);
+        return weir_float_of_f8e5m2(code);
     }
 }
 
-WEIR_FN uint64_t weir_element_of_float(uint32_t dtype, float value, uint32_t index)
+WEIR_FN uint32_t weir_element_of_float(uint32_t dtype, float value)
 {
     switch (dtype) {
     case WEIR_F32:
-        return (uint64_t)weir_arch_bits_of_float(value) << (32 * index);
+        return weir_arch_bits_of_float(value);
     case WEIR_F16:
-        return (uint64_t)weir_arch_f16_of_float(value) << (16 * index);
+        return weir_arch_f16_of_float(value);
     case WEIR_BF16:
-        return (uint64_t)weir_bf16_of_float(value) << (16 * index);
+        return weir_arch_bf16_of_float(value);
     case WEIR_F8E4M3:
-        return (uint64_t)weir_f8e4m3_of_float(value) << (8 * index);
+        return weir_f8e4m3_of_float(value);
     default:
-        return (uint64_t)weir_f8e5m2_of_float(value) << (8 * index);
+        return weir_f8e5m2_of_float(value);
     }
+}
+
+/* All elements of a word of such a type. */
+WEIR_FN void weir_word_floats(uint32_t dtype, uint64_t word, float *out)
+{
+    WEIR_UNROLL
+    for (uint32_t half = 0; half < 2; half++) {
+        const uint32_t bits = (uint32_t)(word >> 32 * half);
+        if (dtype == WEIR_F32) {
+            out[half] = weir_arch_float_of_bits(bits);
+        } else if (dtype == WEIR_F16) {
+            weir_arch_floats_of_f16x2(bits, out + 2 * half);
+        } else if (dtype == WEIR_BF16) {
+            weir_arch_floats_of_bf16x2(bits, out + 2 * half);
+        } else {
+            WEIR_UNROLL
+            for (uint32_t k = 0; k < 4; k++) {
+                out[4 * half + k] = weir_element_float(dtype, bits >> (8 * k) & 0xffu);
+            }
+        }
+    }
+}
+
+WEIR_FN uint64_t weir_word_of_floats(uint32_t dtype, const float *values)
+{
+    uint64_t word = 0;
+    WEIR_UNROLL
+    for (uint32_t half = 0; half < 2; half++) {
+        uint32_t bits = 0;
+        if (dtype == WEIR_F32) {
+            bits = weir_arch_bits_of_float(values[half]);
+        } else if (dtype == WEIR_F16) {
+            bits = weir_arch_f16x2_of_floats(values + 2 * half);
+        } else if (dtype == WEIR_BF16) {
+            bits = weir_arch_bf16x2_of_floats(values + 2 * half);
+        } else {
+            WEIR_UNROLL
+            for (uint32_t k = 0; k < 4; k++) {
+                bits |= weir_element_of_float(dtype, values[4 * half + k]) << (8 * k);
+            }
+        }
+        word |= (uint64_t)bits << (32 * half);
+    }
+    return word;
 }
 
 /* An integer as 64 bits. */
@@ -244,13 +278,13 @@ WEIR_FN void weir_reduce_first(weir_reduction *all, uint32_t dtype, uint64_t wor
         all->d = weir_double_of_word(word);
         return;
     }
+    if (dtype <= WEIR_F8E5M2) {
+        weir_word_floats(dtype, word, all->f);
+        return;
+    }
     WEIR_UNROLL
     for (uint32_t k = 0; k < count; k++) {
-        if (dtype <= WEIR_F8E5M2) {
-            all->f[k] = weir_element_float(dtype, word, k);
-        } else {
-            all->i[k] = weir_element_integer(dtype, word, k);
-        }
+        all->i[k] = weir_element_integer(dtype, word, k);
     }
 }
 
@@ -262,10 +296,14 @@ WEIR_FN void weir_reduce_next(weir_reduction *all, uint32_t dtype, uint32_t op, 
         all->d = weir_join_double(op, all->d, weir_double_of_word(word));
         return;
     }
+    float values[8];
+    if (dtype <= WEIR_F8E5M2) {
+        weir_word_floats(dtype, word, values);
+    }
     WEIR_UNROLL
     for (uint32_t k = 0; k < count; k++) {
         if (dtype <= WEIR_F8E5M2) {
-            all->f[k] = weir_join_float(op, all->f[k], weir_element_float(dtype, word, k));
+            all->f[k] = weir_join_float(op, all->f[k], values[k]);
         } else {
             all->i[k] =
                 weir_join_integer(op, all->i[k], weir_element_integer(dtype, word, k), weir_dtype_is_signed(dtype));
@@ -297,17 +335,36 @@ WEIR_FN uint64_t weir_reduce_last(const weir_reduction *all, uint32_t dtype, uin
     if (dtype == WEIR_F64) {
         return weir_word_of_double(op == WEIR_AVG ? all->d / (double)ranks : all->d);
     }
+    if (dtype <= WEIR_F8E5M2) {
+        float values[8];
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < count; k++) {
+            values[k] = op == WEIR_AVG ? all->f[k] / (float)ranks : all->f[k];
+        }
+        return weir_word_of_floats(dtype, values);
+    }
     WEIR_UNROLL
     for (uint32_t k = 0; k < count; k++) {
-        if (dtype <= WEIR_F8E5M2) {
-            word |= weir_element_of_float(dtype, op == WEIR_AVG ? all->f[k] / (float)ranks : all->f[k], k);
-        } else {
-            uint64_t value =
-                op == WEIR_AVG ? weir_divide_integer(all->i[k], ranks, weir_dtype_is_signed(dtype)) : all->i[k];
-            word |= (bytes == 8 ? value : value & (((uint64_t)1 << (8 * bytes % 64)) - 1)) << (8 * bytes * k % 64);
-        }
+        uint64_t value =
+            op == WEIR_AVG ? weir_divide_integer(all->i[k], ranks, weir_dtype_is_signed(dtype)) : all->i[k];
+        word |= (bytes == 8 ? value : value & (((uint64_t)1 << (8 * bytes % 64)) - 1)) << (8 * bytes * k % 64);
     }
     return word;
+}
+
+/* Whether two words of the type are summed without a weir_reduction, in a few instructions and with the same bits. */
+WEIR_FN int weir_reduce_is_short(uint32_t dtype, uint32_t op)
+{
+    return op == WEIR_SUM && (dtype == WEIR_F16 || dtype == WEIR_BF16);
+}
+
+WEIR_FN uint64_t weir_reduce_two(uint32_t dtype, uint64_t a, uint64_t b)
+{
+    const uint32_t low = dtype == WEIR_F16 ? weir_arch_sum_f16x2((uint32_t)a, (uint32_t)b)
+                                           : weir_arch_sum_bf16x2((uint32_t)a, (uint32_t)b);
+    const uint32_t high = dtype == WEIR_F16 ? weir_arch_sum_f16x2((uint32_t)(a >> 32), (uint32_t)(b >> 32))
+                                            : weir_arch_sum_bf16x2((uint32_t)(a >> 32), (uint32_t)(b >> 32));
+    return low | (uint64_t)high << 32;
 }
 
 #endif

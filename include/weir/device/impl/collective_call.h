@@ -237,7 +237,7 @@ WEIR_FN double weir_factor_value(const weir_dev_factor *factor, uint32_t dtype, 
     case WEIR_F32:
         return (double)weir_arch_float_of_bits(weir_arch_load_u32((const weir_alias_u32 *)factor->memory));
     default:
-        return (double)weir_element_float(factor->dtype, weir_arch_load_u16((const weir_alias_u16 *)factor->memory), 0);
+        return (double)weir_element_float(factor->dtype, weir_arch_load_u16((const weir_alias_u16 *)factor->memory));
     }
 }
 

@@ -98,11 +98,11 @@ typedef struct weir_slots_work {
     int keep;          /* the results go into this rank's recv, too */
 } weir_slots_work;
 
-/* The places of 16 bytes that a thread joins at once: `count` places, `stride` apart, from byte `at` of the work on.
- * `left` bytes from there on are data. */
+/* The places of 16 bytes that a thread joins at once: `count` places from byte `at` of the work on, whose `left` bytes
+ * from there on are data. The lanes of a warp take neighbouring places, so a thread's next place follows a warp later.
+ */
 typedef struct weir_slots_places {
     uint64_t at;
-    uint64_t stride;
     int64_t left;
     uint32_t count;
     int whole; /* all of them are complete, and aligned everywhere */
@@ -113,71 +113,106 @@ typedef struct weir_slots_places {
 
 WEIR_FN uint32_t weir_slots_places_of(uint32_t dtype) { return weir_dtype_bytes(dtype) == 1 ? 1 : WEIR_SLOTS_PLACES; }
 
-WEIR_FN void weir_slots_load(const weir_dev_collective *c, const weir_slots_work *w, const weir_slots_places *p,
-                             uint32_t rank, weir_vec16 *data)
+/* The data of a rank. */
+WEIR_FN const char *weir_slots_from(const weir_dev_collective *c, const weir_slots_work *w, uint32_t rank)
 {
-    const char *from = rank == c->rank   ? w->own
-                       : w->pull != NULL ? w->pull[rank] + w->pulled
-                                         : w->in + rank * c->slot_bytes;
+    return rank == c->rank ? w->own : w->pull != NULL ? w->pull[rank] + w->pulled : w->in + rank * c->slot_bytes;
+}
+
+WEIR_FN void weir_slots_load(const weir_slots_places *p, const char *from, weir_vec16 *data)
+{
+    const char *at = from + p->at;
     WEIR_UNROLL
     for (uint32_t n = 0; n < WEIR_SLOTS_PLACES; n++) {
-        const uint64_t skipped = n * p->stride;
+        const uint32_t skipped = n * 16 * weir_arch_warp_size();
         if (n < p->count) {
-            data[n] = p->whole ? weir_arch_load_vec16((const weir_vec16 *)(from + p->at + skipped))
-                               : weir_pair_load(from + p->at + skipped, p->left - (int64_t)skipped);
+            data[n] = p->whole ? weir_arch_load_vec16((const weir_vec16 *)(at + skipped))
+                               : weir_pair_load(at + skipped, p->left - (int64_t)skipped);
+        }
+    }
+}
+
+WEIR_FN void weir_slots_join_next(weir_reduction *lo, weir_reduction *hi, uint32_t count, uint32_t dtype, uint32_t op,
+                                  const weir_vec16 *data)
+{
+    WEIR_UNROLL
+    for (uint32_t n = 0; n < WEIR_SLOTS_PLACES; n++) {
+        if (n < count) {
+            weir_reduce_next(&lo[n], dtype, op, data[n].lo);
+            weir_reduce_next(&hi[n], dtype, op, data[n].hi);
         }
     }
 }
 
 /* The places of two ranks are loaded before the first are joined. */
-WEIR_FN void weir_slots_join_places(const weir_dev_collective *c, const weir_slots_work *w, const weir_slots_places *p,
-                                    uint32_t dtype, uint32_t op, weir_vec16 *joined)
+WEIR_FN void weir_slots_join_all(const weir_dev_collective *c, const weir_slots_work *w, const weir_slots_places *p,
+                                 uint32_t dtype, uint32_t op, weir_vec16 *even, weir_vec16 *odd)
 {
     weir_reduction lo[WEIR_SLOTS_PLACES];
     weir_reduction hi[WEIR_SLOTS_PLACES];
-    weir_vec16 even[WEIR_SLOTS_PLACES];
-    weir_vec16 odd[WEIR_SLOTS_PLACES];
-    WEIR_ROLLED
-    for (uint32_t k = 0; k < c->ranks; k += 2) {
-        const int two = k + 1 < c->ranks;
-        weir_slots_load(c, w, p, k, even);
-        if (two) {
-            weir_slots_load(c, w, p, k + 1, odd);
+    WEIR_UNROLL
+    for (uint32_t n = 0; n < WEIR_SLOTS_PLACES; n++) {
+        if (n < p->count) {
+            weir_reduce_first(&lo[n], dtype, even[n].lo);
+            weir_reduce_first(&hi[n], dtype, even[n].hi);
         }
-        WEIR_UNROLL
-        for (uint32_t n = 0; n < WEIR_SLOTS_PLACES; n++) {
-            if (n < p->count && k == 0) {
-                weir_reduce_first(&lo[n], dtype, even[n].lo);
-                weir_reduce_first(&hi[n], dtype, even[n].hi);
-            } else if (n < p->count) {
-                weir_reduce_next(&lo[n], dtype, op, even[n].lo);
-                weir_reduce_next(&hi[n], dtype, op, even[n].hi);
-            }
-            if (n < p->count && two) {
-                weir_reduce_next(&lo[n], dtype, op, odd[n].lo);
-                weir_reduce_next(&hi[n], dtype, op, odd[n].hi);
-            }
+    }
+    if (c->ranks > 1) {
+        weir_slots_join_next(lo, hi, p->count, dtype, op, odd);
+    }
+    WEIR_ROLLED
+    for (uint32_t k = 2; k < c->ranks; k += 2) {
+        const int two = k + 1 < c->ranks;
+        weir_slots_load(p, weir_slots_from(c, w, k), even);
+        if (two) {
+            weir_slots_load(p, weir_slots_from(c, w, k + 1), odd);
+        }
+        weir_slots_join_next(lo, hi, p->count, dtype, op, even);
+        if (two) {
+            weir_slots_join_next(lo, hi, p->count, dtype, op, odd);
         }
     }
     const double factor = weir_factor_value(&c->factor, dtype, op);
     WEIR_UNROLL
     for (uint32_t n = 0; n < WEIR_SLOTS_PLACES; n++) {
         if (n < p->count) {
-            joined[n].lo = weir_collective_last(&lo[n], dtype, op, c->ranks, factor);
-            joined[n].hi = weir_collective_last(&hi[n], dtype, op, c->ranks, factor);
+            even[n].lo = weir_collective_last(&lo[n], dtype, op, c->ranks, factor);
+            even[n].hi = weir_collective_last(&hi[n], dtype, op, c->ranks, factor);
+        }
+    }
+}
+
+WEIR_FN void weir_slots_join_places(const weir_dev_collective *c, const weir_slots_work *w, const weir_slots_places *p,
+                                    uint32_t dtype, uint32_t op, weir_vec16 *joined)
+{
+    weir_vec16 odd[WEIR_SLOTS_PLACES];
+    weir_slots_load(p, weir_slots_from(c, w, 0), joined);
+    if (c->ranks > 1) {
+        weir_slots_load(p, weir_slots_from(c, w, 1), odd);
+    }
+    if (!weir_reduce_is_short(dtype, op) || c->ranks != 2) {
+        weir_slots_join_all(c, w, p, dtype, op, joined, odd);
+        return;
+    }
+    WEIR_UNROLL
+    for (uint32_t n = 0; n < WEIR_SLOTS_PLACES; n++) {
+        if (n < p->count) {
+            joined[n].lo = weir_reduce_two(dtype, joined[n].lo, odd[n].lo);
+            joined[n].hi = weir_reduce_two(dtype, joined[n].hi, odd[n].hi);
         }
     }
 }
 
 WEIR_FN void weir_slots_store(const weir_slots_places *p, char *to, const weir_vec16 *joined)
 {
+    char *at = to + p->at;
     WEIR_UNROLL
     for (uint32_t n = 0; n < WEIR_SLOTS_PLACES; n++) {
-        const uint64_t skipped = n * p->stride;
+        const uint32_t skipped = n * 16 * weir_arch_warp_size();
         if (n < p->count && p->whole) {
-            weir_arch_store_vec16((weir_vec16 *)(to + p->at + skipped), joined[n]);
+            weir_arch_store_vec16((weir_vec16 *)(at + skipped), joined[n]);
         } else if (n < p->count) {
-            weir_pair_store(to + p->at + skipped, p->left - (int64_t)skipped, joined[n]);
+            weir_pair_store(at + skipped, p->left - (int64_t)skipped, joined[n]);
         }
     }
 }
@@ -214,28 +249,35 @@ WEIR_FN uintptr_t weir_slots_bits(const weir_dev_collective *c, const weir_colle
     return bits & 15;
 }
 
-/* Joins `left` bytes, by the calling block. */
+/* Joins `left` bytes, by the calling block: all places of all warps at once for as long as there are enough, and then
+ * one place of each thread. */
 WEIR_FN void weir_slots_join_as(const weir_dev_collective *c, const weir_collective_reduce *r, const weir_slots_work *w,
                                 int64_t left, uint32_t dtype, uint32_t op, weir_coop coop)
 {
+    const uint32_t lanes = weir_arch_warp_size();
+    const uint32_t row = 16 * coop.block_size;
+    const uint32_t step = row * weir_slots_places_of(dtype);
     weir_slots_places p;
-    p.at = 16 * (uint64_t)coop.block_rank;
-    p.stride = 16 * (uint64_t)coop.block_size;
-    p.left = left - (int64_t)p.at;
     p.count = weir_slots_places_of(dtype);
+    p.at = 16 * (uint64_t)(coop.block_rank / lanes * lanes * p.count + coop.block_rank % lanes);
+    p.left = left;
     p.whole = 1;
-    const int64_t least = weir_slots_bits(c, r, w) == 0 ? (int64_t)((p.count - 1) * p.stride + 16) : INT64_MAX;
-    WEIR_ROLLED
-    for (; p.left >= least; p.left -= (int64_t)(p.count * p.stride)) {
-        weir_slots_join_and_store(c, r, w, &p, dtype, op);
-        p.at += p.count * p.stride;
+    if (coop.block_size % lanes == 0 && weir_slots_bits(c, r, w) == 0) {
+        WEIR_ROLLED
+        for (; left >= (int64_t)step; left -= step) {
+            weir_slots_join_and_store(c, r, w, &p, dtype, op);
+            p.at += step;
+        }
     }
+    const uint64_t done = (uint64_t)(p.left - left);
+    p.at = done + 16 * (uint64_t)coop.block_rank;
+    p.left = left - 16 * (int64_t)coop.block_rank;
     p.count = 1;
     p.whole = 0;
     WEIR_ROLLED
-    for (; p.left > 0; p.left -= (int64_t)p.stride) {
+    for (; p.left > 0; p.left -= row) {
         weir_slots_join_and_store(c, r, w, &p, dtype, op);
-        p.at += p.stride;
+        p.at += row;
     }
 }
 
