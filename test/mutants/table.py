@@ -1106,7 +1106,7 @@ MUTANTS = [
            "blocks > collective->sm_limit ? WEIRI_OVERSUBSCRIBED_THREADS", "false ? WEIRI_OVERSUBSCRIBED_THREADS",
            "blocks that share multiprocessors do not fit on them", ["unit.CollectiveShape.BlocksFitSideBySide"]),
     Mutant("collective-forced", HOST + "collective/choice.c", "weiri_choice_most_blocks",
-           "return collective->forced;", "return collective->device.blocks;",
+           "collective->forced != 0 ? collective->forced :", "collective->forced != 0 ? device->blocks :",
            "a kernel takes more blocks than were forced",
            ["unit.CollectiveShape.SomeHaveAMultiprocessorForEachBlock"]),
     Mutant("collective-unwind", HOST + "collective/collective.c", "weir_collective_create",

@@ -18,6 +18,7 @@ weir_collective make(uint32_t multiprocessors, uint32_t ranks, bool shared)
     weir_collective c = {};
     c.device.ranks = ranks;
     c.device.blocks = multiprocessors * (shared ? WEIRI_OVERSUBSCRIPTION : 1);
+    c.device.slot_columns = weir_slots_columns(c.device.blocks);
     c.device.packet_room = 1 << 20;
     c.device.line_room = 8 << 20;
     c.sm_limit = multiprocessors;
@@ -27,9 +28,19 @@ weir_collective make(uint32_t multiprocessors, uint32_t ranks, bool shared)
     return c;
 }
 
-weir_shape choose(const weir_collective *c, const weiri_work &work, weir_collective_form form)
+weiri_work work_of(weir_collective_kind kind, uint64_t bytes, uint64_t piece)
+{
+    weiri_work work = {};
+    work.kind = kind;
+    work.bytes = bytes;
+    work.piece = piece;
+    return work;
+}
+
+weir_shape choose(const weir_collective *c, weiri_work work, weir_collective_form form)
 {
     weir_shape shape = {};
+    work.device = &c->device;
     EXPECT_EQ(weiri_choose(c, &work, "test", &form, &shape), WEIR_OK);
     return shape;
 }
@@ -54,7 +65,7 @@ TEST(CollectiveShape, BlocksFitSideBySide)
             const weir_collective c = make(multiprocessors, ranks, ranks > 2);
             uint32_t most = 0;
             for (uint64_t piece = 1; piece <= (uint64_t)1 << 32; piece = piece * 3 / 2 + 1) {
-                const weiri_work work = { WEIR_ALL_TO_ALL, piece * ranks, piece, false, false, false };
+                const weiri_work work = work_of(WEIR_ALL_TO_ALL, piece * ranks, piece);
                 const weir_shape shape = choose(&c, work, WEIR_FORM_SLOTS);
                 fits(&c, shape);
                 EXPECT_GE(shape.blocks, most);
@@ -69,25 +80,44 @@ TEST(CollectiveShape, SomeHaveAMultiprocessorForEachBlock)
 {
     const uint64_t piece = (uint64_t)64 << 20;
     weir_collective c = make(132, 4, true);
-    const weir_shape zero_copy = choose(&c, { WEIR_ALLGATHER, 4 * piece, piece, true, false, false }, WEIR_FORM_SLOTS);
+    weiri_work work = work_of(WEIR_ALLGATHER, 4 * piece, piece);
+    work.zero_copy = true;
+    const weir_shape zero_copy = choose(&c, work, WEIR_FORM_SLOTS);
     EXPECT_EQ(zero_copy.blocks, 132u);
     EXPECT_EQ(zero_copy.threads, 512u);
-    const weir_shape alone = choose(&c, { WEIR_ALLREDUCE, 4 * piece, piece, false, true, false }, WEIR_FORM_SLOTS);
+    work = work_of(WEIR_ALLREDUCE, 4 * piece, piece);
+    work.alone = true;
+    const weir_shape alone = choose(&c, work, WEIR_FORM_SLOTS);
     EXPECT_EQ(alone.blocks, 132u);
-    const weir_shape lines = choose(&c, { WEIR_ALLGATHER, 4 << 20, 1 << 20, false, false, false }, WEIR_FORM_LINES);
+    const weir_shape lines = choose(&c, work_of(WEIR_ALLGATHER, 4 << 20, 1 << 20), WEIR_FORM_LINES);
     EXPECT_EQ(lines.blocks, 132u);
     for (uint32_t forced : { 1u, 16u, 131u, 132u }) {
         c.forced = forced;
-        const weir_shape shape = choose(&c, { WEIR_ALLGATHER, 4 * piece, piece, false, false, false }, WEIR_FORM_SLOTS);
+        const weir_shape shape = choose(&c, work_of(WEIR_ALLGATHER, 4 * piece, piece), WEIR_FORM_SLOTS);
         EXPECT_EQ(shape.blocks, forced);
         EXPECT_EQ(shape.threads, forced < 64 ? 1024u : 512u);
     }
 }
 
+// A staging that has not grown has slots for some columns only. Zero copies need no slots.
+TEST(CollectiveShape, OnlyColumnsWithSlotsGoBySlots)
+{
+    const uint64_t piece = (uint64_t)64 << 20;
+    weir_collective c = make(132, 4, true);
+    c.device.slot_columns = 12;
+    weiri_work work = work_of(WEIR_ALLGATHER, 4 * piece, piece);
+    EXPECT_EQ(choose(&c, work, WEIR_FORM_SLOTS).blocks, 24u);
+    c.forced = 132;
+    EXPECT_EQ(choose(&c, work, WEIR_FORM_SLOTS).blocks, 24u);
+    EXPECT_EQ(choose(&c, work_of(WEIR_ALLGATHER, 4 << 20, 1 << 20), WEIR_FORM_LINES).blocks, 132u);
+    work.zero_copy = true;
+    EXPECT_EQ(choose(&c, work, WEIR_FORM_SLOTS).blocks, 132u);
+}
+
 TEST(CollectiveShape, RowsAreBound)
 {
     const uint64_t piece = (uint64_t)64 << 20;
-    const weiri_work work = { WEIR_ALLGATHER, 4 * piece, piece, false, false, false };
+    const weiri_work work = work_of(WEIR_ALLGATHER, 4 * piece, piece);
     for (bool shared : { false, true }) {
         for (uint32_t blocks : { 0u, 1u, 132u, 140u, 300u, 528u, 100000u }) {
             for (uint32_t threads : { 0u, 32u, 256u, 512u, 1024u }) {
@@ -113,7 +143,8 @@ weir_collective_form form_of(const weir_collective *c, uint64_t bytes)
 {
     weir_collective_form form = WEIR_FORM_AUTO;
     weir_shape shape = {};
-    const weiri_work work = { WEIR_ALLREDUCE, bytes, bytes / 2, false, false, false };
+    weiri_work work = work_of(WEIR_ALLREDUCE, bytes, bytes / 2);
+    work.device = &c->device;
     EXPECT_EQ(weiri_choose(c, &work, "test", &form, &shape), WEIR_OK);
     return form;
 }
