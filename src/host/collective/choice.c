@@ -237,8 +237,11 @@ bool weiri_choice_needs_growth(const weir_collective *collective, const weiri_wo
     weir_collective_form form_now = collective->form;
     weir_shape shape;
     weir_shape shape_now;
+    /* Every form has room for data that fits the room for packets. This keeps small eager calls short. */
+    const bool small = collective->form == WEIR_FORM_AUTO && collective->row_count == 0 &&
+                       work->bytes <= collective->device.packet_room / 2;
     more.device = &collective->growth.device;
-    if (!collective->growth.possible || weiri_choose(collective, &more, "", &form, &shape) != WEIR_OK) {
+    if (!collective->growth.possible || small || weiri_choose(collective, &more, "", &form, &shape) != WEIR_OK) {
         return false;
     }
     if (needs_slots(work, form)) {

@@ -90,8 +90,10 @@ weir_status weiri_grow(weir_collective *collective, const char *name, uint64_t c
 
 weir_status weiri_grow_for(weir_collective *collective, const char *name, const weiri_work *work, void *stream)
 {
-    const uint64_t call = mix(mix(mix(0, work->kind), work->bytes), work->piece);
-    return weiri_choice_needs_growth(collective, work) ? weiri_grow(collective, name, call, stream) : WEIR_OK;
+    if (!weiri_choice_needs_growth(collective, work)) {
+        return WEIR_OK;
+    }
+    return weiri_grow(collective, name, mix(mix(mix(0, work->kind), work->bytes), work->piece), stream);
 }
 
 weir_status weiri_grow_between(weir_collective *collective, const char *name, uint64_t piece, void *stream)
