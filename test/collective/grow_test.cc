@@ -79,6 +79,35 @@ void grows(weirt_rank *rank)
     bench_close(&b);
 }
 
+// Rank 0 has sent before the staging grows, and rank 1 receives afterwards; then the other way round.
+void sends_before(weirt_rank *rank)
+{
+    Bench b;
+    const Operation sum = operation(ALLREDUCE, large(rank), 1);
+    std::vector<char> bytes(1000);
+    bool fine = open(rank, 0, &b);
+    char *out = fine ? static_cast<char *>(weir_memory_pointer(b.out)) : nullptr;
+    for (uint32_t round = 0; round < 2; round++) {
+        const uint32_t peer = 1 - rank->rank;
+        if (fine && rank->rank == round) {
+            bytes.assign(bytes.size(), static_cast<char>(7 + round));
+            fine = WEIRT_OK(rank, weir_device_copy(b.comm.device, out, bytes.data(), bytes.size())) &&
+                   WEIRT_OK(rank, weir_send(b.collective, out, bytes.size(), WEIR_U8, peer, b.stream)) &&
+                   WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms()));
+        }
+        fine = fine && run(&b, sum); // grows it in the first round
+        if (fine && rank->rank == 1 - round) {
+            fine = WEIRT_OK(rank, weir_recv(b.collective, out, bytes.size(), WEIR_U8, peer, b.stream)) &&
+                   WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms())) &&
+                   WEIRT_OK(rank, weir_device_copy(b.comm.device, bytes.data(), out, bytes.size()));
+            for (size_t i = 0; i < bytes.size() && fine; i++) {
+                fine = WEIRT_EXPECT(rank, bytes[i] == static_cast<char>(7 + round));
+            }
+        }
+    }
+    bench_close(&b);
+}
+
 // The first call that needs more is of each kind in turn, and by each form.
 void every_kind_grows(weirt_rank *rank)
 {
@@ -469,6 +498,8 @@ TEST_P(CollectiveGrow, AllreduceByCopies) { weirt_ranks_run(stage(), 2, copies_g
 TEST_P(CollectiveGrow, FactorsStay) { weirt_ranks_run(stage(), 2, factors_stay, nullptr, 0); }
 
 TEST_P(CollectiveGrow, BehindQueuedKernels) { weirt_ranks_run(stage(), 2, grows_behind_queued_kernels, nullptr, 0); }
+
+TEST_P(CollectiveGrow, SendsBeforeItMeetTheirReceives) { weirt_ranks_run(stage(), 2, sends_before, nullptr, 0); }
 
 TEST_P(CollectiveGrow, BetweenHosts) { weirt_ranks_run(stage(), 4, grows_between_hosts, nullptr, 0); }
 

@@ -214,7 +214,7 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
     x->call = weiri_call_word(&word);
     x->lanes = 0;
     x->copies = 0;
-    x->columns = collective->device.ranks > 1 ? (uint32_t)least(collective->now->message_blocks, limit) : 0;
+    x->columns = collective->device.ranks > 1 ? (uint32_t)least(collective->device.message_blocks, limit) : 0;
     x->far = hosts_of(e) > 1 ? (uint32_t)least(collective->rails.exchange.columns, limit) : 0;
     for (uint32_t k = 0; k < 2 * distances_of(e); k++) {
         add_lanes(e, x, e->distance + k % distances_of(e), k < distances_of(e), &used);
@@ -265,8 +265,8 @@ static void log_first(weir_collective *collective, uint32_t n)
         collective->logged[WEIRI_EXCHANGE] = 1u << WEIR_FORM_SLOTS;
         weiri_log(WEIR_LOG_INFO,
                   "weir_exchange of rank %u, %u transfers: %u columns of two slots of %llu bytes for each peer",
-                  collective->comm->rank, n, collective->now->message_blocks,
-                  (unsigned long long)collective->now->message_bytes);
+                  collective->comm->rank, n, collective->device.message_blocks,
+                  (unsigned long long)collective->device.message_bytes);
     }
 }
 

@@ -5,8 +5,9 @@
  * Both handles share the epoch. So the calls of a collective have one order across both memories, and two calls that
  * use the same half of a room have another call between them, as within one memory.
  *
- * Exchanges never grow the staging, because only some ranks take part in them. Recorded calls do not grow it either,
- * because CUDA may refuse to allocate memory while a graph is recorded. */
+ * Exchanges never grow the staging, because only some ranks take part in them. They stay in the first memory: a send
+ * that completed before growth may meet its receive after it. Recorded calls do not grow the staging either, because
+ * CUDA may refuse to allocate memory while a graph is recorded. */
 #include <stdio.h>
 #include <string.h>
 

@@ -23,10 +23,11 @@ static const reductions reductions_of[WEIR_DTYPES] = {
     [WEIR_U64] = { weiri_collective_integer_kernels, WEIRI_INTEGER_U64, WEIRI_INTEGER_U64 },
 };
 
-/* Makes the kernel's handle. It holds the call, for the record of a failure. */
-static void set_handle(const weir_collective *collective, const weir_collective_what *what, weir_dev_collective *handle)
+/* Makes the kernel's handle from `from`. It holds the call, for the record of a failure. */
+static void set_handle(const weir_collective *collective, const weir_dev_collective *from,
+                       const weir_collective_what *what, weir_dev_collective *handle)
 {
-    *handle = *collective->now;
+    *handle = *from;
     handle->generations = collective->device.generations;
     handle->factor = collective->device.factor;
     handle->call = what->call;
@@ -65,7 +66,7 @@ weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_s
 {
     const reductions *of = &reductions_of[step->dtype];
     const uint32_t first = (step->op == WEIR_SUM ? of->sum : of->any) * WEIRI_REDUCE_FORMS;
-    set_handle(collective, &args->reduce.what, &args->collective);
+    set_handle(collective, collective->now, &args->reduce.what, &args->collective);
     args->collective.lives = lives_of(collective, step, &args->reduce.what);
     args->op = step->op;
     return launch(collective, of->kernels[first + kernel], step, args);
@@ -76,7 +77,7 @@ weir_status weiri_launch_move(const weir_collective *collective, const weiri_ste
     static const uint32_t kernels[] = { [WEIR_FORM_PACKETS] = WEIRI_MOVE_PACKETS,
                                         [WEIR_FORM_LINES] = WEIRI_MOVE_LINES,
                                         [WEIR_FORM_SLOTS] = WEIRI_MOVE_SLOTS };
-    set_handle(collective, &args->move.what, &args->collective);
+    set_handle(collective, collective->now, &args->move.what, &args->collective);
     args->collective.lives = lives_of(collective, step, &args->move.what);
     return launch(collective, weiri_collective_kernels[kernels[step->call.form]], step, args);
 }
@@ -84,7 +85,7 @@ weir_status weiri_launch_move(const weir_collective *collective, const weiri_ste
 weir_status weiri_launch_copies(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                 weiri_move_args *args)
 {
-    set_handle(collective, &args->move.what, &args->collective);
+    set_handle(collective, collective->now, &args->move.what, &args->collective);
     args->collective.lives = lives_of(collective, step, &args->move.what);
     return launch(collective, weiri_collective_kernels[kernel], step, args);
 }
@@ -92,7 +93,7 @@ weir_status weiri_launch_copies(const weir_collective *collective, const weiri_s
 weir_status weiri_launch_exchange(const weir_collective *collective, const weiri_step *step, weiri_exchange_args *args)
 {
     const weir_collective_what what = { weiri_call_word(&step->call), 0, step->count };
-    set_handle(collective, &what, &args->collective);
+    set_handle(collective, &collective->device, &what, &args->collective);
     return launch(collective,
                   weiri_collective_exchange_kernels[args->rails != NULL ? WEIRI_EXCHANGE_FAR : WEIRI_EXCHANGE_INSIDE],
                   step, args);
@@ -125,7 +126,7 @@ weir_status weiri_launch_parts(const weir_collective *collective, const weiri_st
                                  [WEIR_FORM_SLOTS] = joining_kernel(&args->parts) };
     const bool joins = step->call.kind == WEIRI_REDUCE_SCATTER_PARTS;
     const uint32_t kernel = (joins ? joining : gathers)[step->call.form];
-    set_handle(collective, &args->parts.what, &args->collective);
+    set_handle(collective, collective->now, &args->parts.what, &args->collective);
     args->collective.lives = lives_of(collective, step, &args->parts.what);
     return launch(collective, weiri_collective_parts_kernels[kernel], step, args);
 }
