@@ -95,10 +95,9 @@ void graph_after_abandon(weirt_rank *rank)
 }
 
 // Rank 1 comes late: kernels of rank 0 have begun, or are queued.
-void abandon_with_kernels_queued(weirt_rank *rank)
+void abandon_with_kernels_queued(weirt_rank *rank, const Operation &o)
 {
     const weir_collective_opts opts = opts_for(rank);
-    const Operation o = operation(ALLREDUCE, 3000, 1);
     Bench b;
     void *extra = nullptr;
     if (bench_open(rank, &opts, 16 << 10, 0, &b) && run(&b, o) &&
@@ -124,6 +123,13 @@ void abandon_with_kernels_queued(weirt_rank *rank)
     }
     weir_stream_destroy(b.comm.device, extra);
     bench_close(&b);
+}
+
+void abandon_during_each_operation(weirt_rank *rank)
+{
+    for (uint32_t kind = 0; kind < KINDS; kind++) {
+        abandon_with_kernels_queued(rank, operation(static_cast<Kind>(kind), 900, kind));
+    }
 }
 
 void destroy_with_kernels_queued(weirt_rank *rank)
@@ -242,7 +248,7 @@ void deregister_while_busy(weirt_rank *rank)
 }
 
 TEST_P(CollectiveLife, GraphAfterAbandon) { run(2, graph_after_abandon); }
-TEST_P(CollectiveLife, AbandonWithKernelsQueued) { run(2, abandon_with_kernels_queued); }
+TEST_P(CollectiveLife, AbandonWithKernelsQueued) { run(2, abandon_during_each_operation); }
 TEST_P(CollectiveLife, DestroyWithKernelsQueued) { run(2, destroy_with_kernels_queued); }
 TEST_P(CollectiveLife, AbandonedCommunicator) { run(2, abandoned_communicator); }
 TEST_P(CollectiveLife, Deregister) { run(2, deregister); }
