@@ -46,6 +46,8 @@ typedef struct shares {
  * of it, and its slots would be too short if all columns had some. */
 static const shares large_shares = { 1, 5, 8, 1, 0 };
 static const shares first_shares = { 4, 4, 6, 2, (uint64_t)16 << 10 };
+/* Exchanges stay in the first memory. */
+static const shares grown_shares = { 1, 5, 8, 0, 0 };
 
 static uint64_t share(uint64_t staging, uint32_t sixteenths) { return staging / 16 * sixteenths; }
 
@@ -244,7 +246,7 @@ static void plan_growth(weir_collective *collective, const weir_collective_opts 
     growth->possible = opts->staging_bytes == 0 && collective->device.ranks > 1;
     growth->device = collective->device;
     growth->bytes =
-        lay_out(&growth->device, collective->sm_limit, collective->many ? GROWTH_GPU : GROWTH_CPU, &large_shares);
+        lay_out(&growth->device, collective->sm_limit, collective->many ? GROWTH_GPU : GROWTH_CPU, &grown_shares);
 }
 
 /* Writes the difference that a kernel has found. */
