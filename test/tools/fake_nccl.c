@@ -28,6 +28,7 @@ EXPORT const char *ncclGetLastError(void *comm);
 EXPORT int ncclGetVersion(int *version);
 EXPORT int ncclGetUniqueId(nccl_id *id);
 EXPORT int ncclCommInitRank(void **comm, int ranks, nccl_id id, int rank);
+EXPORT int ncclCommInitRankConfig(void **comm, int ranks, nccl_id id, int rank, const void *config);
 EXPORT int ncclCommDestroy(void *comm);
 EXPORT int ncclRedOpCreatePreMulSum(int *op, const void *factor, int dtype, int residence, void *comm);
 EXPORT int ncclRedOpDestroy(int op, void *comm);
@@ -96,6 +97,16 @@ int ncclCommInitRank(void **comm, int ranks, nccl_id id, int rank)
     }
     *comm = &ended;
     return SUCCESS;
+}
+
+/* Offsets of ncclConfig_t in 2.28: 0 size, 8 magic, 12 version, 24 minCTAs, 28 maxCTAs, 60 CTAPolicy. */
+int ncclCommInitRankConfig(void **comm, int ranks, nccl_id id, int rank, const void *config)
+{
+    int words[20];
+    memcpy(words, config, sizeof words);
+    const int noted = note("config of %d bytes, %x, %d: min %d, max %d, policy %d", words[0], (unsigned)words[2],
+                           words[3], words[6], words[7], words[15]);
+    return noted != SUCCESS ? noted : ncclCommInitRank(comm, ranks, id, rank);
 }
 
 int ncclCommDestroy(void *comm) { return comm == &ended ? SUCCESS : SYSTEM_ERROR; }

@@ -24,6 +24,8 @@ bool perf_cuda_attach(const perf_cuda *) { return true; }
 
 namespace {
 
+const perf_nccl_settings kOwn = {}; // NCCL's
+
 struct Meeting {
     uint32_t timeout_ms;
     struct {
@@ -46,7 +48,7 @@ void meets(weirt_rank *rank)
         mine.bootstrap = comm.boot;
         mine.comm = comm.comm;
         const uint64_t begin = weirt_now_ms();
-        const weir_status status = perf_nccl_open(&mine, nullptr, WEIRT_FAKE_NCCL, meeting->timeout_ms, &nccl);
+        const weir_status status = perf_nccl_open(&mine, nullptr, WEIRT_FAKE_NCCL, &kOwn, meeting->timeout_ms, &nccl);
         const uint64_t took = weirt_now_ms() - begin;
         WEIRT_STATUS(rank, expected.status, status);
         weirt_expect_text(rank, __FILE__, __LINE__, mine.error, expected.text);
@@ -110,7 +112,7 @@ void scales(weirt_rank *rank)
         mine.ranks = rank->size;
         mine.bootstrap = comm.boot;
         mine.comm = comm.comm;
-        WEIRT_OK(rank, perf_nccl_open(&mine, nullptr, WEIRT_FAKE_NCCL, weirt_timeout_ms(), &nccl));
+        WEIRT_OK(rank, perf_nccl_open(&mine, nullptr, WEIRT_FAKE_NCCL, &kOwn, weirt_timeout_ms(), &nccl));
         if (nccl != nullptr) {
             weir_collective_request request = {};
             request.kind = WEIR_ALLREDUCE;
@@ -139,6 +141,44 @@ TEST(WeirPerfNccl, ASumWithAFactorIsAnOperationOfNccl)
     for (const char *call : { "PreMulSum 3e00, type 6, residence 1", "AllReduce 40, type 6, op 5",
                               "AllReduce 40, type 6, op 2", "RedOpDestroy 5" }) {
         EXPECT_EQ(count(call), 2u) << call;
+    }
+}
+
+void configures(weirt_rank *rank)
+{
+    const perf_nccl_settings *settings = static_cast<const perf_nccl_settings *>(rank->arg);
+    weirt_comm comm;
+    perf_nccl *nccl = nullptr;
+    if (weirt_comm_open(rank, 0, &comm)) {
+        perf_rank mine = {};
+        mine.rank = rank->rank;
+        mine.ranks = rank->size;
+        mine.bootstrap = comm.boot;
+        mine.comm = comm.comm;
+        WEIRT_OK(rank, perf_nccl_open(&mine, nullptr, WEIRT_FAKE_NCCL, settings, weirt_timeout_ms(), &nccl));
+        weirt_barrier(rank);
+        perf_nccl_close(nccl);
+    }
+    weirt_comm_close(&comm);
+}
+
+// -2147483648 leaves a field to NCCL.
+TEST(WeirPerfNccl, SettingsGoIntoTheConfig)
+{
+    const struct {
+        perf_nccl_settings settings;
+        const char *call;
+    } rows[] = {
+        { { 16, false }, "config of 80 bytes, cafebeef, 22800: min -2147483648, max 16, policy -2147483648" },
+        { { 0, true }, "config of 80 bytes, cafebeef, 22800: min -2147483648, max -2147483648, policy 2" },
+    };
+    for (const auto &row : rows) {
+        setenv("FAKE_NCCL", "meet", 1);
+        weirt_ranks_run(&weirt_stages[0], 2, configures, &row.settings, sizeof row.settings);
+        unsetenv("FAKE_NCCL");
+        auto *count = found<unsigned(const char *)>("fake_nccl_count");
+        ASSERT_NE(count, nullptr);
+        EXPECT_EQ(count(row.call), 2u) << row.call;
     }
 }
 

@@ -115,14 +115,15 @@ static weir_status open_nccl(perf_bench *b, uint64_t bytes)
         return WEIR_OK;
     }
     if (!rank->gpu) {
-        return perf_fail(rank, WEIR_ERR_UNSUPPORTED, "--compare nccl needs GPUs");
+        return perf_fail(rank, WEIR_ERR_UNSUPPORTED, "--compare %s needs GPUs", rank->options->compare);
     }
     if (rank->shared) {
-        return perf_fail(rank, WEIR_ERR_UNSUPPORTED, "--compare nccl needs a GPU for each rank");
+        return perf_fail(rank, WEIR_ERR_UNSUPPORTED, "--compare %s needs a GPU for each rank", rank->options->compare);
     }
+    const perf_nccl_settings settings = { rank->options->nccl_ctas, strcmp(rank->options->compare, "nccl-zero") == 0 };
     weir_status status = perf_cuda_open(rank, &b->cuda);
     if (status == WEIR_OK) {
-        status = perf_nccl_open(rank, b->cuda, rank->options->nccl, NCCL_MS, &b->nccl);
+        status = perf_nccl_open(rank, b->cuda, rank->options->nccl, &settings, NCCL_MS, &b->nccl);
     }
     if (status == WEIR_OK && b->wish.op == WEIR_SCALED_SUM) {
         status = perf_nccl_create_scaled_sum(b->nccl, (weir_dtype)b->wish.dtype);
@@ -130,7 +131,12 @@ static weir_status open_nccl(perf_bench *b, uint64_t bytes)
     for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
         status = perf_cuda_allocate(b->cuda, bytes, &b->plain[i]);
     }
-    return status == WEIR_OK ? perf_nccl_open_windows(b->nccl, bytes, &b->windows) : status;
+    if (status == WEIR_OK) {
+        status = perf_nccl_open_windows(b->nccl, bytes, &b->windows);
+    }
+    return status == WEIR_OK && settings.zero && b->windows.send == NULL
+               ? perf_fail(rank, WEIR_ERR_UNSUPPORTED, "--compare nccl-zero needs symmetric windows")
+               : status;
 }
 
 static void report_facts(perf_bench *b)
@@ -560,8 +566,8 @@ static weir_status run_collective(perf_rank *rank)
 
 static int start_collective(const perf_options *options, char **arguments);
 
-#define FORMLESS                                                                                  \
-    "-b -e -f --sizes -g -d -n -w --graph --check --register --compare --nccl --blocks --threads" \
+#define FORMLESS                                                                                              \
+    "-b -e -f --sizes -g -d -n -w --graph --check --register --compare --nccl --nccl-ctas --blocks --threads" \
     " --host-ranks --match-nccl"
 #define UNTUNED FORMLESS " -o --form"
 #define OPTIONS UNTUNED " --tune"
@@ -610,7 +616,7 @@ static int start_collective(const perf_options *options, char **arguments)
         fprintf(stderr, "weir-perf: %s: %s\n", mine.tune, strerror(errno));
         return 1;
     }
-    if (mine.compare != NULL && !perf_nccl_prepare()) {
+    if (mine.compare != NULL && !perf_nccl_prepare(strcmp(mine.compare, "nccl-pinned") == 0)) {
         fprintf(stderr, "weir-perf: no memory for the environment\n");
         return 1;
     }

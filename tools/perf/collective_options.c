@@ -105,6 +105,27 @@ static const char *refuse_copies(const perf_options *options, const perf_wish *w
                                   : NULL;
 }
 
+/* Why --compare does not fit, or NULL. */
+static const char *refuse_compared(const perf_options *options, const perf_operation *what)
+{
+    if (options->compare == NULL || strcmp(options->compare, "nccl") == 0) {
+        return NULL;
+    }
+    const bool pinned = strcmp(options->compare, "nccl-pinned") == 0;
+    if (!pinned && strcmp(options->compare, "nccl-zero") != 0) {
+        return "--compare knows nccl, nccl-zero and nccl-pinned";
+    }
+    if (options->match_nccl || options->nccl_ctas != 0) {
+        return "--match-nccl and --nccl-ctas go with --compare nccl";
+    }
+    if (pinned) {
+        return what->kind == WEIR_ALLREDUCE ? NULL : "--compare nccl-pinned measures allreduce";
+    }
+    return !what->uneven && !what->transfers && (what->kind == WEIR_ALLGATHER || what->kind == WEIR_ALL_TO_ALL)
+               ? NULL
+               : "--compare nccl-zero measures allgather and all_to_all";
+}
+
 bool perf_take_wish(const char *command, const perf_options *options, perf_wish *out)
 {
     memset(out, 0, sizeof *out);
@@ -125,8 +146,10 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
         refused = "-o is only for operations that reduce";
     } else if (out->op == WEIR_SCALED_SUM && out->dtype > WEIR_BF16) {
         refused = "-o scaled_sum takes f64, f32, f16 and bf16";
-    } else if (options->compare != NULL && strcmp(options->compare, "nccl") != 0) {
-        refused = "--compare knows only nccl";
+    } else if (refuse_compared(options, out->what) != NULL) {
+        refused = refuse_compared(options, out->what);
+    } else if (options->nccl_ctas != 0 && options->compare == NULL) {
+        refused = "--nccl-ctas needs --compare nccl";
     } else if (options->nccl != NULL && options->compare == NULL) {
         refused = "--nccl needs --compare nccl";
     } else if (options->match_nccl && (options->compare == NULL || options->blocks.count != 0)) {

@@ -71,7 +71,8 @@ typedef struct perf_options {
     uint32_t radius;     /* of halo: ghosts on each side */
     const char *peers;   /* of pack, scatter and pages */
     bool cold;           /* of pack: no warm cases */
-    const char *compare; /* "nccl" or NULL */
+    const char *compare; /* "nccl", "nccl-zero", "nccl-pinned" or NULL */
+    uint32_t nccl_ctas;  /* most blocks of NCCL's kernels; 0: NCCL's default */
     const char *nccl;    /* NCCL's library */
     bool match_nccl;     /* weir gets the blocks of NCCL's kernel */
     uint32_t parts;      /* of collectives of parts: their number */

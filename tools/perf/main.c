@@ -113,7 +113,9 @@ static const option_row option_rows[] = {
     { "--graph", OPTION_FLAG, offsetof(perf_options, graph), "", "replay graphs; default: launch one by one" },
     { "--register", OPTION_FLAG, offsetof(perf_options, registered), "", "register buffers with all ranks: zero-copy" },
     { "--compare", OPTION_TEXT, offsetof(perf_options, compare), "nccl",
-      "also measure NCCL, plain and with symmetric windows" },
+      "also measure NCCL, plain and with symmetric windows; nccl-zero: CTA policy zero; nccl-pinned: a tree, one "
+      "channel" },
+    { "--nccl-ctas", OPTION_NUMBER, offsetof(perf_options, nccl_ctas), "N", "most blocks of NCCL's kernels" },
     { "--match-nccl", OPTION_FLAG, offsetof(perf_options, match_nccl), "",
       "limit weir to as many blocks as NCCL's kernel of each size has" },
     { "--nccl", OPTION_TEXT, offsetof(perf_options, nccl), "FILE", "NCCL's library; default: libnccl.so.2" },

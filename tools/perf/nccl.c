@@ -3,6 +3,7 @@
 #include "tools/perf/nccl.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,15 +18,44 @@
 #define HOST_IMMEDIATE 1 /* ncclScalarHostImmediate: the factor is read before the function returns */
 #define NO_OP (-1)
 
+#define CONFIG_SINCE 22800
+#define CONFIG_MAGIC 0xcafebeefu
+#define POLICY_ZERO 2 /* NCCL_CTA_POLICY_ZERO */
+
 typedef struct nccl_id {
     char bytes[128];
 } nccl_id;
+
+/* ncclConfig_t of nccl.h in NCCL 2.28. Later versions read as many bytes as `size` says. INT_MIN and NULL leave a field
+ * to NCCL. */
+typedef struct nccl_config {
+    size_t size;
+    unsigned magic;
+    unsigned version;
+    int blocking;
+    int cluster;
+    int least_ctas;
+    int most_ctas;
+    const char *net;
+    int split_share;
+    int traffic_class;
+    const char *name;
+    int collnet;
+    int policy;
+    int shrink_share;
+    int nvls_ctas;
+    int channels_per_peer;
+    int nvlink_sched;
+} nccl_config;
+
+_Static_assert(sizeof(nccl_config) == 80, "the size of ncclConfig_t in NCCL 2.28");
 
 /* Types and operations are enumerations in NCCL and ints here; 0 is success. */
 struct perf_nccl {
     perf_rank *rank;
     void *library;
     void *comm;
+    perf_nccl_settings settings;
     int version;
     int scaled_sum; /* operation; NO_OP: not created */
     const char *(*error_text)(int result);
@@ -33,6 +63,7 @@ struct perf_nccl {
     int (*get_version)(int *version);
     int (*unique_id)(nccl_id *id);
     int (*comm_init)(void **comm, int ranks, nccl_id id, int rank);
+    int (*comm_init_config)(void **comm, int ranks, nccl_id id, int rank, nccl_config *config);
     int (*comm_destroy)(void *comm);
     int (*group_start)(void);
     int (*group_end)(void);
@@ -55,7 +86,18 @@ struct perf_nccl {
 static const int dtypes[WEIR_DTYPES] = { 8, 7, 6, 9, 10, 11, 0, 1, 2, 3, 4, 5 }; /* by weir_dtype, and weir_op */
 static const int ops[] = { 0, 1, 3, 2, 4 };
 
-bool perf_nccl_prepare(void) { return setenv(NVLS, "0", 1) == 0; }
+bool perf_nccl_prepare(bool pinned)
+{
+    static const char *const pins[][2] = { { "NCCL_ALGO", "allreduce:tree" },
+                                           { "NCCL_PROTO", "Simple" },
+                                           { "NCCL_MIN_NCHANNELS", "1" },
+                                           { "NCCL_MAX_NCHANNELS", "1" } };
+    bool good = setenv(NVLS, "0", 1) == 0;
+    for (size_t i = 0; pinned && i < ROWS(pins); i++) {
+        good = setenv(pins[i][0], pins[i][1], 1) == 0 && good;
+    }
+    return good;
+}
 
 static weir_status check(const perf_nccl *nccl, const char *what, int result)
 {
@@ -78,6 +120,7 @@ static weir_status find_functions(perf_nccl *nccl)
         { "ncclGetVersion", &nccl->get_version, true },
         { "ncclGetUniqueId", &nccl->unique_id, true },
         { "ncclCommInitRank", &nccl->comm_init, true },
+        { "ncclCommInitRankConfig", &nccl->comm_init_config, false },
         { "ncclCommDestroy", &nccl->comm_destroy, true },
         { "ncclGroupStart", &nccl->group_start, true },
         { "ncclGroupEnd", &nccl->group_end, true },
@@ -113,7 +156,13 @@ static weir_status load(perf_nccl *nccl, const char *library)
         return perf_fail(nccl->rank, WEIR_ERR_UNSUPPORTED, "%s; --nccl takes its path", dlerror());
     }
     weir_status status = find_functions(nccl);
-    return status == WEIR_OK ? check(nccl, "ncclGetVersion", nccl->get_version(&nccl->version)) : status;
+    if (status == WEIR_OK) {
+        status = check(nccl, "ncclGetVersion", nccl->get_version(&nccl->version));
+    }
+    const bool has_config = nccl->version >= CONFIG_SINCE && nccl->comm_init_config != NULL;
+    return status == WEIR_OK && !has_config && (nccl->settings.ctas != 0 || nccl->settings.zero)
+               ? perf_fail(nccl->rank, WEIR_ERR_UNSUPPORTED, "--nccl-ctas and --compare nccl-zero need NCCL 2.28")
+               : status;
 }
 
 /* Prints the version and path of the NCCL library, and the NCCL_ variables of the environment. */
@@ -125,6 +174,12 @@ static void report(const perf_nccl *nccl)
     const bool known = dladdr(symbol, &where) != 0 && where.dli_fname != NULL;
     perf_fact(nccl->rank->output, "NCCL", "%d.%d.%d, %s, NVLS off", nccl->version / 10000, nccl->version / 100 % 100,
               nccl->version % 100, known ? where.dli_fname : "?");
+    if (nccl->settings.ctas != 0) {
+        perf_fact(nccl->rank->output, "NCCL maxCTAs", "%u", nccl->settings.ctas);
+    }
+    if (nccl->settings.zero) {
+        perf_fact(nccl->rank->output, "NCCL CTA policy", "zero");
+    }
     for (char **variable = environ; *variable != NULL; variable++) {
         const char *value = strchr(*variable, '=');
         if (strncmp(*variable, "NCCL_", 5) == 0 && value != NULL) {
@@ -164,13 +219,28 @@ typedef struct meeting {
     atomic_int left; /* left by the thread or its rank; the second one frees */
 } meeting;
 
+static int init_comm(const meeting *m)
+{
+    perf_nccl *nccl = m->nccl;
+    const perf_nccl_settings *settings = &nccl->settings;
+    const int unset = INT_MIN;
+    nccl_config config = { sizeof config, CONFIG_MAGIC, CONFIG_SINCE, unset, unset, unset, unset, NULL, unset,
+                           unset,         NULL,         unset,        unset, unset, unset, unset, unset };
+    if (settings->ctas == 0 && !settings->zero) {
+        return nccl->comm_init(&nccl->comm, m->ranks, m->id, m->rank);
+    }
+    config.most_ctas = settings->ctas != 0 ? (int)settings->ctas : unset;
+    config.policy = settings->zero ? POLICY_ZERO : unset;
+    return nccl->comm_init_config(&nccl->comm, m->ranks, m->id, m->rank, &config);
+}
+
 static void *meet(void *context)
 {
     meeting *m = (meeting *)context;
     perf_nccl *nccl = m->nccl;
     m->result = perf_cuda_attach(m->cuda) ? nccl->group_start() : CUDA_FAILED;
     if (m->result == 0) {
-        const int begun = nccl->comm_init(&nccl->comm, m->ranks, m->id, m->rank);
+        const int begun = init_comm(m);
         const int ended = nccl->group_end();
         m->result = begun != 0 ? begun : ended;
     }
@@ -249,8 +319,8 @@ static weir_status connect_ranks(const perf_cuda *cuda, uint32_t timeout_ms, per
     return status == WEIR_OK ? start_meeting(&id, cuda, timeout_ms, nccl) : status;
 }
 
-weir_status perf_nccl_open(perf_rank *rank, const perf_cuda *cuda, const char *library, uint32_t timeout_ms,
-                           perf_nccl **out)
+weir_status perf_nccl_open(perf_rank *rank, const perf_cuda *cuda, const char *library,
+                           const perf_nccl_settings *settings, uint32_t timeout_ms, perf_nccl **out)
 {
     perf_nccl *nccl = (perf_nccl *)calloc(1, sizeof *nccl);
     *out = NULL;
@@ -259,6 +329,7 @@ weir_status perf_nccl_open(perf_rank *rank, const perf_cuda *cuda, const char *l
     }
     nccl->rank = rank;
     nccl->scaled_sum = NO_OP;
+    nccl->settings = *settings;
     weir_status status = agree(rank, load(nccl, library));
     if (status == WEIR_OK) {
         report(nccl);

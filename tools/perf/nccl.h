@@ -15,13 +15,20 @@ typedef struct perf_nccl_windows {
     void *windows[2];
 } perf_nccl_windows;
 
-/* Turns NVLS off. Call it before any rank starts, while the process has one thread. */
-bool perf_nccl_prepare(void);
+/* Settings of a communicator of NCCL. */
+typedef struct perf_nccl_settings {
+    uint32_t ctas; /* most blocks of a kernel; 0: NCCL's default */
+    bool zero;     /* CTA policy zero: copy engines where NCCL has them */
+} perf_nccl_settings;
+
+/* Turns NVLS off. `pinned` also pins allreduce to a tree on one channel, for the same bits at every size. Call it
+ * before any rank starts, while the process has one thread. */
+bool perf_nccl_prepare(bool pinned);
 
 /* All ranks call these together, with the device's context current. `library` NULL means libnccl.so.2. After an error
  * of another rank, or WEIR_ERR_TIMEOUT, a thread may stay in NCCL until the process ends. */
-weir_status perf_nccl_open(perf_rank *rank, const perf_cuda *cuda, const char *library, uint32_t timeout_ms,
-                           perf_nccl **out);
+weir_status perf_nccl_open(perf_rank *rank, const perf_cuda *cuda, const char *library,
+                           const perf_nccl_settings *settings, uint32_t timeout_ms, perf_nccl **out);
 weir_status perf_nccl_open_windows(perf_nccl *nccl, uint64_t bytes, perf_nccl_windows *out);
 void perf_nccl_close_windows(perf_nccl *nccl, perf_nccl_windows *windows);
 void perf_nccl_close(perf_nccl *nccl);
