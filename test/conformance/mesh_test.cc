@@ -399,7 +399,7 @@ bool eight_fit(const port_case &plan)
     return plan.transport != PORT_OFI && (plan.transport == PORT_IPC || !checked);
 }
 
-PORT_SUITE(PortMesh, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
+PORT_DATA_SUITE(PortMesh, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
 
 TEST_P(PortMesh, KernelsExchangeWithAllOfThree)
 {

@@ -102,6 +102,19 @@ protected:
     }
 };
 
+// Cases whose ranks call the same code whether they are threads or processes.
+class PortDataTest : public PortTest {
+protected:
+    void SetUp() override
+    {
+        const bool checked = std::strcmp(weirt_sanitizer(), "address") == 0;
+        if (checked && std::get<1>(GetParam()) != PORT_IPC && stage()->processes) {
+            GTEST_SKIP() << "the address sanitizer checks the same accesses in the stage of threads";
+        }
+        PortTest::SetUp();
+    }
+};
+
 // Faults of the software NIC on both ranks.
 class port_fault {
 public:
@@ -117,8 +130,13 @@ inline std::string port_case_name(const ::testing::TestParamInfo<std::tuple<int,
            port_suffixes[std::get<1>(info.param)];
 }
 
-#define PORT_SUITE(Suite, ...)                                                                                  \
-    class Suite : public PortTest {};                                                                           \
+#define PORT_SUITE(Suite, ...)        \
+    class Suite : public PortTest {}; \
+    PORT_CASES(Suite, __VA_ARGS__)
+#define PORT_DATA_SUITE(Suite, ...)       \
+    class Suite : public PortDataTest {}; \
+    PORT_CASES(Suite, __VA_ARGS__)
+#define PORT_CASES(Suite, ...)                                                                                  \
     INSTANTIATE_TEST_SUITE_P(Transports, Suite,                                                                 \
                              ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Values(__VA_ARGS__)), \
                              port_case_name)

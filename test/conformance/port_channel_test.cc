@@ -90,7 +90,7 @@ void moves(weirt_rank *rank)
     b.close(rank, true);
 }
 
-PORT_SUITE(PortChannel, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE, PORT_DEVX);
+PORT_DATA_SUITE(PortChannel, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE, PORT_DEVX);
 
 TEST_P(PortChannel, MovesBytesByPutSignal)
 {

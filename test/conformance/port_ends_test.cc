@@ -5,7 +5,7 @@
 
 namespace {
 
-PORT_SUITE(PortEnds, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE, PORT_DEVX);
+PORT_DATA_SUITE(PortEnds, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE, PORT_DEVX);
 
 // ---- polls -----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@
 
 namespace {
 
-PORT_SUITE(PortMany, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
+PORT_DATA_SUITE(PortMany, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
 PORT_SUITE(LongPortMany, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
 
 bool is_gpu(const weirt_rank *rank) { return std::strcmp(rank->stage->kind, "gpu") == 0; }

@@ -3,7 +3,7 @@
 
 namespace {
 
-PORT_SUITE(PortRequest, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE, PORT_DEVICE_STAGED);
+PORT_DATA_SUITE(PortRequest, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE, PORT_DEVICE_STAGED);
 
 constexpr uint64_t HALF = 4096;
 constexpr uint64_t PLACE = 64; // bytes of a request type in each half

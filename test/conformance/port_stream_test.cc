@@ -4,7 +4,7 @@
 
 namespace {
 
-PORT_SUITE(PortStream, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
+PORT_DATA_SUITE(PortStream, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
 
 // Whether the bench's channel can add.
 bool has_adds(const port_bench &b, const weirt_rank *rank)
