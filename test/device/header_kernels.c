@@ -246,7 +246,7 @@ WEIR_FN uint64_t sum_by_floats(uint32_t dtype, uint64_t a, uint64_t b)
  * takes one of `rounds` of its halves. */
 WEIR_KERNEL(halves, header_args)
 {
-    float values[8];
+    float floats[8];
     for (uint32_t a = coop.rank; a < 65536; a += coop.size * (uint32_t)args->rounds) {
         const uint64_t word = a | (uint64_t)other_half(a, 9) << 16 | (uint64_t)(a ^ 1) << 32 | (uint64_t)a * 3 << 48;
         for (uint32_t dtype = WEIR_F16; dtype <= WEIR_BF16; dtype++) {
@@ -262,9 +262,9 @@ WEIR_KERNEL(halves, header_args)
                     weir_arch_add_relaxed_dev_u64(&args->slots[dtype - WEIR_F16], 1);
                 }
             }
-            weir_word_floats(dtype, word, values);
+            weir_word_floats(dtype, word, floats);
             /* -0 changes no number. */
-            if (weir_word_of_floats(dtype, values) != sum_by_floats(dtype, word, 0x8000800080008000u)) {
+            if (weir_word_of_floats(dtype, floats) != sum_by_floats(dtype, word, 0x8000800080008000u)) {
                 weir_arch_add_relaxed_dev_u64(&args->slots[2], 1);
             }
         }
