@@ -16,11 +16,13 @@
  * byte by byte before and after them. */
 WEIR_FN_COLD void weir_copy_misaligned(char *dst, const char *src, uint64_t bytes, uint32_t rank, uint32_t size)
 {
-    uintptr_t distance = (uintptr_t)dst ^ (uintptr_t)src;
-    uint64_t unit = distance % 16 == 0 ? 16 : distance % 8 == 0 ? 8 : distance % 4 == 0 ? 4 : 1;
-    uint64_t head = (unit - (uintptr_t)dst % unit) % unit;
+    const uintptr_t distance = (uintptr_t)dst ^ (uintptr_t)src;
+    /* By masks and shifts: a division of 64 bits is about 70 instructions of a GPU. */
+    const uint32_t shift = distance % 16 == 0 ? 4 : distance % 8 == 0 ? 3 : distance % 4 == 0 ? 2 : 0;
+    const uint64_t unit = (uint64_t)1 << shift;
+    uint64_t head = (0 - (uint64_t)(uintptr_t)dst) & (unit - 1);
     head = head < bytes ? head : bytes;
-    uint64_t units = (bytes - head) / unit;
+    const uint64_t units = (bytes - head) >> shift;
     for (uint64_t i = rank; i < head; i += size) {
         weir_arch_store_byte(dst + i, weir_arch_load_byte(src + i));
     }
