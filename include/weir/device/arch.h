@@ -354,9 +354,11 @@ WEIR_FN void weir_arch_store_behind_sys_u32(uint32_t *p, uint32_t v)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && \
     (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 8))
 #define WEIR_ARCH_FENCE_RELEASE "fence.release"
+#define WEIR_ARCH_FENCE_ACQUIRE "fence.acquire"
 #define WEIR_ARCH_HAS_FENCE_ACQUIRE 1
 #else
 #define WEIR_ARCH_FENCE_RELEASE "fence.acq_rel"
+#define WEIR_ARCH_FENCE_ACQUIRE "fence.acq_rel"
 #define WEIR_ARCH_HAS_FENCE_ACQUIRE 0
 #endif
 
@@ -379,6 +381,23 @@ WEIR_FN void weir_arch_acquire_loaded_dev_u64(const uint64_t *p)
     asm volatile("fence.acquire.gpu;" ::: "memory");
 #else
     (void)weir_arch_load_acquire_dev_u64(p);
+#endif
+}
+
+/* Loads and then a fence of one thread, which makes all of the loads acquires. On a CPU the loads carry the order. */
+WEIR_FN uint64_t weir_arch_load_before_acquire_sys_u64(const uint64_t *p)
+{
+#if defined(__CUDA_ARCH__)
+    return weir_arch_load_relaxed_sys_u64(p);
+#else
+    return WEIR_CPU_LOAD(p, __ATOMIC_ACQUIRE, SYS);
+#endif
+}
+
+WEIR_FN void weir_arch_fence_acquire_sys(void)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile(WEIR_ARCH_FENCE_ACQUIRE ".sys;" ::: "memory");
 #endif
 }
 

@@ -11,9 +11,9 @@
  * when half of the ring has been taken since, and exactly before a long wait. Half of the ring is therefore free once
  * the target has taken everything, and no thread polls another device's memory.
  *
- * The waiting thread polls by relaxed loads, because an acquire empties the first-level cache of its multiprocessor. An
- * acquire follows for each word that it takes. A word taken behind the head is replaced by WEIR_WINDOW_TAKEN, which the
- * head later steps over.
+ * The waiting thread polls by relaxed loads, because an acquire empties the first-level cache of its multiprocessor.
+ * One acquire follows for all words that a wait takes. A word taken behind the head is replaced by WEIR_WINDOW_TAKEN,
+ * which the head later steps over.
  *
  * A full ring without a match can never bring one: its rank has one waiting group at a time, and the source device
  * knows the head, because it has filled the ring up to one lap behind it. */
@@ -56,6 +56,12 @@ WEIR_FN int weir_window_matches(uint64_t word, uint32_t source, uint32_t tag)
     return (source == WEIR_ANY_RANK ? weir_window_source(word) != WEIR_WINDOW_TAKEN
                                     : weir_window_source(word) == source) &&
            (tag == WEIR_ANY_TAG || weir_window_tag(word) == tag);
+}
+
+/* Whether the word has arrived at a position. */
+WEIR_FN int weir_window_arrived(uint64_t word, uint64_t position, uint32_t count)
+{
+    return ((word ^ weir_window_lap(position, count)) >> 63) == 0;
 }
 
 /* ---- sending ------------------------------------------------------------------------------------------------- */
@@ -179,10 +185,11 @@ WEIR_FN uint32_t weir_window_end_ring(const weir_dev_window *window, uint32_t so
 #define WEIR_WINDOW_BATCH 2
 
 /* Takes matches out of the rings, the oldest of each first, until none of `left` is missing or no word is left to look
- * at. `again`: the wait has looked before, and goes on in each ring where it ended. Calls nothing: the registers of a
- * function that is called here would add to those of all loops. */
-WEIR_FN_COLD uint64_t weir_window_look(const weir_dev_window *window, uint32_t index, uint32_t source, uint32_t tag,
-                                       uint64_t left, int again)
+ * at. `again`: the wait has looked before, and goes on in each ring where it ended. weir_window_end_look follows a look
+ * that has found all. Calls nothing: the registers of a function that is called here would add to those of all
+ * loops. */
+WEIR_FN uint64_t weir_window_look(const weir_dev_window *window, uint32_t index, uint32_t source, uint32_t tag,
+                                  uint64_t left, int again)
 {
     const uint32_t count = window->count;
     const uint32_t first = weir_window_first_ring(window, source);
@@ -200,19 +207,18 @@ WEIR_FN_COLD uint64_t weir_window_look(const weir_dev_window *window, uint32_t i
         int ends = 0;
         WEIR_ROLLED
         while (!ends && ahead < count) {
-            const uint64_t start = words.lo + ahead;
+            const uint32_t start = (uint32_t)words.lo + ahead;
             uint64_t batch[WEIR_WINDOW_BATCH];
             WEIR_UNROLL
             for (uint32_t k = 0; k < WEIR_WINDOW_BATCH; k++) {
-                batch[k] = weir_arch_load_relaxed_sys_u64(ring + ((start + k) & (count - 1)));
+                batch[k] = weir_arch_load_before_acquire_sys_u64(ring + ((start + k) & (count - 1)));
             }
             WEIR_UNROLL
             for (uint32_t k = 0; k < WEIR_WINDOW_BATCH; k++) {
                 const uint64_t word = batch[k];
-                uint64_t *slot = ring + ((start + k) & (count - 1));
                 const int is_hole = ahead == 0 && weir_window_source(word) == WEIR_WINDOW_TAKEN;
                 /* A word one lap ahead of the head has not arrived: its slot has that of the head. */
-                ends = ends || ((word ^ weir_window_lap(start + k, count)) >> 63) != 0 || (left == 0 && !is_hole);
+                ends = ends || !weir_window_arrived(word, start + k, count) || (left == 0 && !is_hole);
                 if (ends) {
                     continue;
                 }
@@ -223,7 +229,6 @@ WEIR_FN_COLD uint64_t weir_window_look(const weir_dev_window *window, uint32_t i
                 } else if (!weir_window_matches(word, source, tag)) {
                     ahead++;
                 } else {
-                    weir_arch_acquire_loaded_sys_u64(slot);
                     weir_arch_store_u64((weir_alias_u64 *)weir_window_passed(window, index), word);
                     left--;
                     bits |= weir_spin_is_due(start + k) ? WEIR_WINDOW_DUE : 0;
@@ -231,7 +236,8 @@ WEIR_FN_COLD uint64_t weir_window_look(const weir_dev_window *window, uint32_t i
                         words.lo++;
                         words.hi++;
                     } else {
-                        weir_arch_store_relaxed_sys_u64(slot, weir_window_lap(start + k, count) | WEIR_WINDOW_TAKEN);
+                        weir_arch_store_relaxed_sys_u64(ring + ((start + k) & (count - 1)),
+                                                        weir_window_lap(start + k, count) | WEIR_WINDOW_TAKEN);
                         words.hi += WEIR_WINDOW_HOLE;
                         ahead++;
                     }
@@ -304,9 +310,10 @@ WEIR_FN_COLD weir_status weir_window_end_wait(const weir_dev_window *window, uin
     return weir_dev_control_end_wait(control, status, weir_window_wait_note(window, peer, index, source, tag));
 }
 
-/* The end of a look that has found all matches. */
+/* The end of a look that has found all matches. One acquire is enough for all words that the wait has taken. */
 WEIR_FN weir_status weir_window_end_look(const weir_dev_window *window, uint32_t index, uint64_t found)
 {
+    weir_arch_fence_acquire_sys();
     if (WEIR_UNLIKELY((found & WEIR_WINDOW_REPORT) != 0)) {
         weir_window_credit_all(window, index, window->count / 2);
     }
@@ -347,12 +354,6 @@ WEIR_FN_COLD weir_status weir_window_collect_any(const weir_dev_window *window, 
         status = (found & WEIR_WINDOW_STUCK) != 0 ? WEIR_ERR_LIMIT : weir_window_step(window, index, looks);
     }
     return weir_window_end_wait(window, index, source, tag, status);
-}
-
-/* Whether the word has arrived at a position. */
-WEIR_FN int weir_window_arrived(uint64_t word, uint64_t position, uint32_t count)
-{
-    return ((word ^ weir_window_lap(position, count)) >> 63) == 0;
 }
 
 /* Behind a word that was taken: steps over taken words at the head, reports the head if half of the ring has been taken
