@@ -312,8 +312,8 @@ struct GroupPut : Blocks {
 
 TEST(LitmusWindow, APutNotifySendsWhatAllThreadsWrote) { holds<GroupPut>(MAPPED_ORDERS | WEIRT_WEAK_NO_BARRIER); }
 
-// put has no barrier; the next notify covers the parts of all threads.
-struct GroupNotify : Blocks {
+// put has no barrier; the next notify, or put_notify of no bytes, covers the parts of all threads.
+template <bool empty> struct GroupNotify : Blocks {
     void thread(uint32_t i)
     {
         const weir_dev_window_rank self = at(i / 2, 0);
@@ -321,7 +321,8 @@ struct GroupNotify : Blocks {
             write(part(0, 2 * i), 5 + i);
             check(weir_coop_sync(coop(i)));
             check(weir_dev_window_put(&self, 1, 0, 0, 0, 0, 32, coop(i)));
-            check(weir_dev_window_notify(&self, 1, 4, coop(i)));
+            check(empty ? weir_dev_window_put_notify(&self, 1, 0, 0, 0, 0, 0, 4, coop(i))
+                        : weir_dev_window_notify(&self, 1, 4, coop(i)));
         } else {
             check(weir_dev_window_wait(&self, 0, 4, 1, coop(i)));
             seen[i] = read(part(1, 0)) * 10 + read(part(1, 2));
@@ -330,7 +331,15 @@ struct GroupNotify : Blocks {
     bool right() const { return failed == 0 && seen[2] == 56 && seen[3] == 56; }
 };
 
-TEST(LitmusWindow, ANotifyCoversThePutsOfAllThreads) { holds<GroupNotify>(MAPPED_ORDERS | WEIRT_WEAK_NO_BARRIER); }
+TEST(LitmusWindow, ANotifyCoversThePutsOfAllThreads)
+{
+    holds<GroupNotify<false>>(MAPPED_ORDERS | WEIRT_WEAK_NO_BARRIER);
+}
+
+TEST(LitmusWindow, APutNotifyOfNoBytesCoversThePutsOfAllThreads)
+{
+    holds<GroupNotify<true>>(MAPPED_ORDERS | WEIRT_WEAK_NO_BARRIER);
+}
 
 // Every thread gets the source and tag of each of three takes, and the result of polls.
 struct GroupTake : Blocks {

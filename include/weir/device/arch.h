@@ -427,6 +427,15 @@ WEIR_FN void weir_arch_fence_sys(void)
 #endif
 }
 
+/* Keeps the instructions behind it there. Otherwise ptxas moves comparisons of values that are still being loaded
+ * before a fence, and the fence begins only when the loads have ended. */
+WEIR_FN void weir_arch_keep_behind(void)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("{\n\t.reg .b32 self;\n\tmov.u32 self, %lanemask_eq;\n\tbar.warp.sync self;\n\t}" ::: "memory");
+#endif
+}
+
 WEIR_FN void weir_arch_store_behind_fence_dev_u64(uint64_t *p, uint64_t v)
 {
 #if defined(__CUDA_ARCH__)

@@ -184,27 +184,50 @@ WEIR_FN weir_status weir_dev_window_check_ids(const weir_dev_window_rank *self, 
                : WEIR_OK;
 }
 
+/* The rows of the tables that a transfer needs. */
+typedef struct weir_dev_window_rows {
+    weir_vec16 remote; /* lo is the stride, hi the bytes */
+    weir_vec16 local;
+    char *remote_base;
+    char *local_base;
+} weir_dev_window_rows;
+
+/* Loads the rows of a transfer. The ids have been checked. */
+WEIR_FN weir_dev_window_rows weir_dev_window_load_rows(const weir_dev_window *window, uint32_t device,
+                                                       uint32_t remote_memory, uint32_t local_memory)
+{
+    const weir_dev_window_place *places = window->table->places;
+    weir_dev_window_rows rows;
+    rows.remote = weir_arch_load_vec16((const weir_vec16 *)window->table->memories + remote_memory);
+    rows.local = weir_arch_load_vec16((const weir_vec16 *)window->table->memories + local_memory);
+    rows.remote_base = (char *)(uintptr_t)weir_arch_load_u64(
+        (const weir_alias_u64 *)&places[remote_memory * window->devices + device].base);
+    rows.local_base = (char *)(uintptr_t)weir_arch_load_u64(
+        (const weir_alias_u64 *)&places[local_memory * window->devices + window->device].base);
+    return rows;
+}
+
+/* The ends of a transfer. The target has been checked; the offsets have not. */
+WEIR_FN weir_dev_window_ends weir_dev_window_ends_of(const weir_dev_window_rank *self, uint32_t device, uint32_t target,
+                                                     uint64_t remote_offset, uint64_t local_offset,
+                                                     weir_dev_window_rows rows)
+{
+    const uint64_t index = target - device * self->window->ranks;
+    weir_dev_window_ends ends;
+    ends.remote = rows.remote_base == NULL ? NULL : rows.remote_base + (index * rows.remote.lo + remote_offset);
+    ends.local = rows.local_base + (self->index * rows.local.lo + local_offset);
+    ends.remote_bytes = rows.remote.hi;
+    ends.local_bytes = rows.local.hi;
+    return ends;
+}
+
 /* Finds the ends of a transfer. The target and the ids have been checked; the offsets have not. */
 WEIR_FN weir_dev_window_ends weir_dev_window_find(const weir_dev_window_rank *self, uint32_t device, uint32_t target,
                                                   uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
                                                   uint64_t local_offset)
 {
-    const weir_dev_window *window = self->window;
-    weir_dev_window_ends ends;
-    /* lo is the stride, hi the bytes. */
-    const weir_dev_window_place *places = window->table->places;
-    const weir_vec16 remote = weir_arch_load_vec16((const weir_vec16 *)window->table->memories + remote_memory);
-    const weir_vec16 local = weir_arch_load_vec16((const weir_vec16 *)window->table->memories + local_memory);
-    char *remote_base = (char *)(uintptr_t)weir_arch_load_u64(
-        (const weir_alias_u64 *)&places[remote_memory * window->devices + device].base);
-    char *local_base = (char *)(uintptr_t)weir_arch_load_u64(
-        (const weir_alias_u64 *)&places[local_memory * window->devices + window->device].base);
-    ends.remote =
-        remote_base == NULL ? NULL : remote_base + ((target - device * window->ranks) * remote.lo + remote_offset);
-    ends.local = local_base + (self->index * local.lo + local_offset);
-    ends.remote_bytes = remote.hi;
-    ends.local_bytes = local.hi;
-    return ends;
+    return weir_dev_window_ends_of(self, device, target, remote_offset, local_offset,
+                                   weir_dev_window_load_rows(self->window, device, remote_memory, local_memory));
 }
 
 /* Checks the ranges of a transfer, which must not overlap unless they are the same. */
@@ -294,7 +317,8 @@ WEIR_FN weir_status weir_dev_window_get(const weir_dev_window_rank *self, uint32
 
 /* ---- notifications --------------------------------------------------------------------------------------------- */
 
-/* Sends a notification without data, by the leader of a group that has met with `status`. */
+/* Sends a notification without data, by the leader of a group that has met. `status` is the leader's so far. The fence
+ * for a mapped target is behind the caller. */
 WEIR_FN weir_status weir_dev_window_send_alone(const weir_dev_window_rank *self, uint32_t device, uint32_t target,
                                                uint32_t tag, weir_window_ticket ticket, weir_status status,
                                                weir_coop coop)
@@ -306,8 +330,8 @@ WEIR_FN weir_status weir_dev_window_send_alone(const weir_dev_window_rank *self,
         } else {
             status = weir_window_room(window, self->number, target, tag, ticket);
             if (status == WEIR_OK) {
-                weir_window_send(window, device,
-                                 weir_window_entry_of(window, self->number, device, target, tag, ticket));
+                weir_window_store(window, device,
+                                  weir_window_entry_of(window, self->number, device, target, tag, ticket));
             }
         }
     }
@@ -331,7 +355,36 @@ WEIR_FN weir_status weir_dev_window_notify(const weir_dev_window_rank *self, uin
     if (weir_coop_leads(coop)) {
         ticket = weir_window_draw(window, device, target);
     }
-    return weir_dev_window_send_alone(self, device, target, tag, ticket, weir_coop_sync(coop), coop);
+    status = weir_coop_sync(coop);
+    if (weir_coop_leads(coop)) {
+        weir_window_fence(window, device);
+    }
+    return weir_dev_window_send_alone(self, device, target, tag, ticket, status, coop);
+}
+
+/* A put_notify of 0 bytes. No copy waits for the check of its offsets, so the fence runs while the rows of the tables
+ * and the ticket are under way. */
+WEIR_FN weir_status weir_dev_window_put_nothing(const weir_dev_window_rank *self, uint32_t device, uint32_t target,
+                                                uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
+                                                uint64_t local_offset, uint32_t tag, weir_window_ticket ticket,
+                                                weir_coop coop)
+{
+    const weir_dev_window *window = self->window;
+    weir_dev_window_rows rows = { { 0, 0 }, { 0, 0 }, NULL, NULL };
+    if (weir_coop_leads(coop)) {
+        rows = weir_dev_window_load_rows(window, device, remote_memory, local_memory);
+    }
+    weir_status status = weir_coop_sync(coop);
+    if (weir_coop_leads(coop)) {
+        weir_window_fence(window, device);
+        weir_arch_keep_behind();
+    }
+    if (weir_coop_leads(coop) && status == WEIR_OK) {
+        status = weir_dev_window_check_ends(
+            window, WEIR_DOING_WINDOW_PUT, target, remote_offset, local_offset, 0,
+            weir_dev_window_ends_of(self, device, target, remote_offset, local_offset, rows));
+    }
+    return weir_dev_window_send_alone(self, device, target, tag, ticket, status, coop);
 }
 
 /* A put and the notification of a ticket behind it through a port channel; by one thread. */
@@ -373,6 +426,10 @@ WEIR_FN weir_status weir_dev_window_put_notify(const weir_dev_window_rank *self,
     if (leads) {
         ticket = weir_window_draw(window, device, target);
     }
+    if (bytes == 0) {
+        return weir_dev_window_put_nothing(self, device, target, remote_memory, remote_offset, local_memory,
+                                           local_offset, tag, ticket, coop);
+    }
     const weir_dev_window_ends ends =
         weir_dev_window_find(self, device, target, remote_memory, remote_offset, local_memory, local_offset);
     if (leads) {
@@ -383,7 +440,10 @@ WEIR_FN weir_status weir_dev_window_put_notify(const weir_dev_window_rank *self,
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
-    if (bytes == 0 || ends.remote == ends.local) {
+    if (ends.remote == ends.local) {
+        if (leads) {
+            weir_window_fence(window, device);
+        }
         return weir_dev_window_send_alone(self, device, target, tag, ticket, status, coop);
     }
     if (WEIR_UNLIKELY(ends.remote == NULL)) {
@@ -402,7 +462,8 @@ WEIR_FN weir_status weir_dev_window_put_notify(const weir_dev_window_rank *self,
     }
     status = weir_coop_agree(coop, window->barrier.control, status);
     if (leads && status == WEIR_OK) {
-        weir_window_send(window, device, entry);
+        weir_window_fence(window, device);
+        weir_window_store(window, device, entry);
     }
     return status;
 }

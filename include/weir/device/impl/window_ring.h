@@ -131,14 +131,22 @@ WEIR_FN weir_window_entry weir_window_entry_of(const weir_dev_window *window, ui
     return entry;
 }
 
-/* Sends the entry, behind the data and the ticket. */
-WEIR_FN void weir_window_send(const weir_dev_window *window, uint32_t device, weir_window_entry entry)
+/* The fence between a ticket and its word. The loads of the ticket may be under way meanwhile. */
+WEIR_FN void weir_window_fence(const weir_dev_window *window, uint32_t device)
 {
     if (device == window->device) {
         weir_arch_fence_dev();
-        weir_arch_store_behind_fence_dev_u64(entry.place, entry.word);
     } else {
         weir_arch_fence_sys();
+    }
+}
+
+/* Stores the entry, behind weir_window_fence. */
+WEIR_FN void weir_window_store(const weir_dev_window *window, uint32_t device, weir_window_entry entry)
+{
+    if (device == window->device) {
+        weir_arch_store_behind_fence_dev_u64(entry.place, entry.word);
+    } else {
         weir_arch_store_behind_fence_sys_u64(entry.place, entry.word);
     }
 }
