@@ -52,9 +52,9 @@ WEIR_FN void weir_copy(void *dst, const void *src, uint64_t bytes, weir_coop coo
     }
     weir_vec16 *to = (weir_vec16 *)dst + coop.rank;
     const weir_vec16 *from = (const weir_vec16 *)src + coop.rank;
-    uint64_t stride = coop.size;
-    int64_t left = (int64_t)(bytes / 16) - (int64_t)coop.rank;
-    for (; left > (int64_t)((WEIR_COPY_BATCH - 1) * stride); left -= (int64_t)(WEIR_COPY_BATCH * stride)) {
+    const uintptr_t end = (uintptr_t)src + bytes;
+    const uint32_t stride = coop.size;
+    while ((uintptr_t)(from + stride + stride + stride) < end) {
         weir_vec16 batch[WEIR_COPY_BATCH];
         WEIR_UNROLL
         for (int k = 0; k < WEIR_COPY_BATCH; k++) {
@@ -67,10 +67,8 @@ WEIR_FN void weir_copy(void *dst, const void *src, uint64_t bytes, weir_coop coo
             to += stride;
         }
     }
-    for (; left > 0; left -= (int64_t)stride) {
+    for (; (uintptr_t)from < end; from += stride, to += stride) {
         weir_arch_store_vec16(to, weir_arch_load_vec16(from));
-        from += stride;
-        to += stride;
     }
 }
 
