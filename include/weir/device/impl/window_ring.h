@@ -183,27 +183,26 @@ WEIR_FN uint32_t weir_window_end_ring(const weir_dev_window *window, uint32_t so
     return source == WEIR_ANY_RANK ? window->devices : first + 1;
 }
 
-/* The result of a look at the rings: the matches that are missing, and these bits. */
-#define WEIR_WINDOW_DUE ((uint64_t)1 << 63)    /* the control block is to be checked */
-#define WEIR_WINDOW_STUCK ((uint64_t)1 << 62)  /* every ring is full and holds no match */
-#define WEIR_WINDOW_REPORT ((uint64_t)1 << 61) /* half of a ring is free, and its source does not know it */
-#define WEIR_WINDOW_LEFT (WEIR_WINDOW_REPORT - 1)
+/* What a look at the rings finds beside matches. */
+#define WEIR_WINDOW_DUE 1u    /* the control block is to be checked */
+#define WEIR_WINDOW_STUCK 2u  /* every ring is full and holds no match */
+#define WEIR_WINDOW_REPORT 4u /* half of a ring is free, and its source does not know it */
 
 /* Words that a look loads at once. */
 #define WEIR_WINDOW_BATCH 2
 
-/* Takes matches out of the rings, the oldest of each first, until none of `left` is missing or no word is left to look
- * at. `again`: the wait has looked before, and goes on in each ring where it ended. weir_window_end_look follows a look
- * that has found all. Calls nothing: the registers of a function that is called here would add to those of all
- * loops. */
-WEIR_FN uint64_t weir_window_look(const weir_dev_window *window, uint32_t index, uint32_t source, uint32_t tag,
-                                  uint64_t left, int again)
+/* Takes matches out of the rings, the oldest of each first, until none of `*missing` is missing or no word is left to
+ * look at. `bits` is the result of the wait's last look. `again`: the wait has looked before, and goes on in each ring
+ * where it ended. weir_window_end_look follows the look that has found all. A look calls no function: its many
+ * registers would add to those of the function. */
+WEIR_FN uint32_t weir_window_look(const weir_dev_window *window, uint32_t index, uint32_t source, uint32_t tag,
+                                  uint64_t *missing, uint32_t bits, int again)
 {
     const uint32_t count = window->count;
     const uint32_t first = weir_window_first_ring(window, source);
     const uint32_t end = weir_window_end_ring(window, source, first);
-    uint64_t bits = (left & WEIR_WINDOW_DUE) | WEIR_WINDOW_STUCK;
-    left &= WEIR_WINDOW_LEFT;
+    uint64_t left = *missing;
+    bits = (bits & WEIR_WINDOW_DUE) | WEIR_WINDOW_STUCK;
     WEIR_ROLLED
     for (uint32_t device = first; device < end && left != 0; device++) {
         uint64_t *ring = (uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device));
@@ -261,7 +260,8 @@ WEIR_FN uint64_t weir_window_look(const weir_dev_window *window, uint32_t index,
             weir_arch_store_u64((weir_alias_u64 *)state + 2, words.lo + ahead);
         }
     }
-    return left | bits;
+    *missing = left;
+    return bits;
 }
 
 /* Reports to the source device that this device's rank `index` has taken all words before `head`. */
@@ -319,13 +319,13 @@ WEIR_FN_COLD weir_status weir_window_end_wait(const weir_dev_window *window, uin
 }
 
 /* The end of a look that has found all matches. One acquire is enough for all words that the wait has taken. */
-WEIR_FN weir_status weir_window_end_look(const weir_dev_window *window, uint32_t index, uint64_t found)
+WEIR_FN weir_status weir_window_end_look(const weir_dev_window *window, uint32_t index, uint32_t bits)
 {
     weir_arch_fence_acquire_sys();
-    if (WEIR_UNLIKELY((found & WEIR_WINDOW_REPORT) != 0)) {
+    if (WEIR_UNLIKELY((bits & WEIR_WINDOW_REPORT) != 0)) {
         weir_window_credit_all(window, index, window->count / 2);
     }
-    return WEIR_UNLIKELY((found & WEIR_WINDOW_DUE) != 0) ? weir_spin_look_once(window->barrier.control) : WEIR_OK;
+    return WEIR_UNLIKELY((bits & WEIR_WINDOW_DUE) != 0) ? weir_spin_look_once(window->barrier.control) : WEIR_OK;
 }
 
 /* After failed look number `looks` of a wait. Returns as weir_spin_step, whose time of the first check it keeps in the
@@ -347,19 +347,19 @@ WEIR_FN_COLD weir_status weir_window_step(const weir_dev_window *window, uint32_
 WEIR_FN_COLD weir_status weir_window_collect_any(const weir_dev_window *window, uint32_t index, uint32_t source,
                                                  uint32_t tag, uint64_t count)
 {
-    uint64_t found = count < WEIR_WINDOW_LEFT ? count : WEIR_WINDOW_LEFT; /* so many never come */
+    uint32_t bits = 0;
     uint32_t looks = 0;
     weir_status status = WEIR_OK;
     while (status == WEIR_OK) {
-        found = weir_window_look(window, index, source, tag, found, looks != 0);
-        if ((found & WEIR_WINDOW_LEFT) == 0) {
-            return weir_window_end_look(window, index, found);
+        bits = weir_window_look(window, index, source, tag, &count, bits, looks != 0);
+        if (count == 0) {
+            return weir_window_end_look(window, index, bits);
         }
         looks++;
-        if (WEIR_UNLIKELY(looks == WEIR_WINDOW_CREDIT_LOOKS || (found & WEIR_WINDOW_REPORT) != 0)) {
+        if (WEIR_UNLIKELY(looks == WEIR_WINDOW_CREDIT_LOOKS || (bits & WEIR_WINDOW_REPORT) != 0)) {
             weir_window_credit_all(window, index, looks == WEIR_WINDOW_CREDIT_LOOKS ? 1 : window->count / 2);
         }
-        status = (found & WEIR_WINDOW_STUCK) != 0 ? WEIR_ERR_LIMIT : weir_window_step(window, index, looks);
+        status = (bits & WEIR_WINDOW_STUCK) != 0 ? WEIR_ERR_LIMIT : weir_window_step(window, index, looks);
     }
     return weir_window_end_wait(window, index, source, tag, status);
 }
@@ -503,15 +503,17 @@ WEIR_FN weir_status weir_window_collect(const weir_dev_window *window, uint32_t 
     return weir_window_collect_any(window, index, source, tag, count);
 }
 
-/* Counts the matches in the rings, up to `left`; takes nothing. The result is that of weir_window_look. */
-WEIR_FN_COLD uint64_t weir_window_count(const weir_dev_window *window, uint32_t index, uint32_t source, uint32_t tag,
-                                        uint64_t left)
+/* Subtracts the matches in the rings from `*missing`, up to all of it, and takes nothing. Returns whether the rings can
+ * never hold `*missing` matches as they are: all are full, or together too small. */
+WEIR_FN int weir_window_count(const weir_dev_window *window, uint32_t index, uint32_t source, uint32_t tag,
+                              uint64_t *missing)
 {
     const uint32_t count = window->count;
     const uint32_t first = weir_window_first_ring(window, source);
     const uint32_t end = weir_window_end_ring(window, source, first);
-    const uint64_t never = left > (uint64_t)count * (end - first) ? WEIR_WINDOW_STUCK : 0;
-    uint64_t bits = WEIR_WINDOW_STUCK;
+    uint64_t left = *missing;
+    const int never = left > (uint64_t)count * (end - first);
+    int full = 1;
     WEIR_ROLLED
     for (uint32_t device = first; device < end; device++) {
         const uint64_t *ring = (const uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device));
@@ -520,16 +522,15 @@ WEIR_FN_COLD uint64_t weir_window_count(const weir_dev_window *window, uint32_t 
         WEIR_ROLLED
         for (; left != 0 && at - head < count; at++) {
             const uint64_t word = weir_arch_load_relaxed_sys_u64(ring + (at & (count - 1)));
-            if (((word ^ weir_window_lap(at, count)) >> 63) != 0) {
+            if (!weir_window_arrived(word, at, count)) {
                 break;
             }
             left -= (uint64_t)weir_window_matches(word, source, tag);
         }
-        if (at - head != count) {
-            bits = 0;
-        }
+        full = full && at - head == count;
     }
-    return left | bits | never;
+    *missing = left;
+    return full || never;
 }
 
 /* Takes `count` matches if that many have arrived, otherwise none. By one thread. A poll may come before its caller
@@ -537,18 +538,18 @@ WEIR_FN_COLD uint64_t weir_window_count(const weir_dev_window *window, uint32_t 
 WEIR_FN_COLD weir_status weir_window_try(const weir_dev_window *window, uint32_t index, uint32_t source, uint32_t tag,
                                          uint64_t count)
 {
-    uint64_t found = count < WEIR_WINDOW_LEFT ? count : WEIR_WINDOW_LEFT;
-    found = weir_window_count(window, index, source, tag, found);
-    if ((found & WEIR_WINDOW_LEFT) != 0) {
+    uint64_t missing = count;
+    const int stuck = weir_window_count(window, index, source, tag, &missing);
+    if (missing != 0) {
         /* The senders may be waiting for room: nobody else tells them about the words taken so far. */
         weir_window_credit_all(window, index, 1);
-        if ((found & WEIR_WINDOW_STUCK) != 0) {
+        if (stuck) {
             return WEIR_ERR_LIMIT;
         }
         const weir_status status = weir_dev_control_status(window->barrier.control);
         return status != WEIR_OK ? status : WEIR_PENDING;
     }
-    return weir_window_end_look(window, index, weir_window_look(window, index, source, tag, count, 0));
+    return weir_window_end_look(window, index, weir_window_look(window, index, source, tag, &count, 0, 0));
 }
 
 #endif
