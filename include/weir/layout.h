@@ -10,19 +10,19 @@
  * A layout is an ordered list of bytes. Packing copies them in this order. The constructors are those of MPI datatypes
  * and mean the same, with bytes as the only element: docs/layouts.md has the table. `count` items of a layout lie one
  * extent apart. The extent is ub - lb. create_resized sets both bounds, and create_subarray sets them to the whole
- * array. Otherwise lb is the least lb of all parts and ub the greatest ub. In a struct with resized parts only these
- * count. true_lb and true_extent are the bounds of the bytes themselves. Offsets, strides and extents have any sign.
- * Blocks may be empty, in any order, and may overlap. Where bytes overlap in the destination of a call, each of them
- * gets one of the values.
+ * array. Otherwise lb is the least lb of all parts and ub the greatest ub. If some parts of a struct are resized, only
+ * those count. true_lb and true_extent are the bounds of the bytes themselves. Offsets, strides and extents have any
+ * sign. Blocks may be empty and in any order, and may overlap. Where they overlap in the destination of a call, each
+ * byte gets one of the values.
  *
  * A layout is made canonical when it is created: nested dims of {count, stride} around a run of bytes. Different
  * descriptions of one box have one form. Blocks at irregular places become a piece list.
  *
  * Threads:   a layout does not change, and any threads may use it.
  * Blocking:  commit. A create reads its arrays a few times.
- * Ownership: a layout keeps what it needs of `of`, and after a commit a reference on the device: the order of
- *            destruction is free. Arrays are the caller's and are not used after the call. Destroy a layout when no
- *            kernel uses its piece list any more.
+ * Ownership: a layout keeps what it needs of `of`, and after a commit a reference on the device, so all of them may be
+ *            destroyed in any order. Arrays belong to the caller and are not used after the call. Destroy a layout
+ *            when no kernel uses its piece list any more.
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_RANGE (a size, an offset or an extent beyond 2^62), WEIR_ERR_LIMIT (more than
  *            WEIR_LAYOUT_PIECES pieces), WEIR_ERR_NOMEM. */
 #ifndef WEIR_LAYOUT_H
@@ -104,8 +104,8 @@ typedef struct weir_layout_info {
     weir_layout_dim dim[WEIR_LAYOUT_DIMS];
 } weir_layout_info;
 WEIR_API void weir_layout_get_info(const weir_layout *layout, weir_layout_info *out);
-/* Whether one item of each is the same bytes in the same order. Bounds may differ. Two strided layouts are compared in
- * constant time. With piece lists that are not equal, the runs of both may all be compared. */
+/* Whether one item of each layout covers the same bytes in the same order. Bounds may differ. Two strided layouts are
+ * compared in constant time. With piece lists that are not equal, the runs of both may all be compared. */
 WEIR_API bool weir_layout_equal(const weir_layout *a, const weir_layout *b);
 
 /* Writes the layout to `bytes`, of *length capacity, and its length to *length. WEIR_ERR_RANGE when it does not fit:
@@ -142,7 +142,7 @@ typedef struct weir_layout_opts {
  * WEIR_ERR_INVALID (also: an irregular layout that is not committed; with opts.check_pointers, memory that the device
  * cannot access), WEIR_ERR_RANGE (a part beyond the packed bytes; items beyond 2^62 bytes), WEIR_ERR_DEVICE. */
 
-/* Copies the part of `count` items around `src` to `packed`, where its first byte goes. */
+/* Copies the part of `count` items around `src` to `packed`, from the first byte of `packed` on. */
 WEIR_API WEIR_NODISCARD weir_status weir_layout_pack(weir_device *device, const weir_layout *layout, uint64_t count,
                                                      const void *src, void *packed, const weir_layout_opts *opts,
                                                      void *stream);

@@ -11,12 +11,12 @@
  *     weir_proxy_stop(proxy);
  *     weir_proxy_channel_destroy(channel); weir_proxy_destroy(proxy);
  *
- * A proxy has one or several threads, and each channel belongs to one of them. A channel has credits, for kernels and
- * for the host separately: requests that were pushed and are not completed. A push waits for a credit, so that a slow
- * channel does not hold up other channels.
+ * A proxy has one or several threads, and each channel belongs to one of them. A channel has credits, separately for
+ * kernels and for the host: each request holds one from its push until it is completed. A push waits for a credit, so
+ * a slow channel does not hold up other channels.
  *
- * A handler is called by its thread, one call at a time, in the order of tickets: kernels' requests among themselves,
- * and the host's among themselves. It must not block. It returns
+ * One thread calls a channel's handler, one call at a time. Requests of kernels come in the order of their tickets, and
+ * so do those of the host. A handler must not block. It returns
  *
  *     WEIR_OK         the request is completed once all requests before it are
  *     WEIR_PENDING    the request is under way; weir_proxy_channel_complete, in a callback of the same thread, ends it
@@ -28,12 +28,12 @@
  * WEIR_ERR_CORRUPT. A request to a channel that does not exist fails the communicator. An error of the communicator
  * fails all its channels.
  *
- * A progress callback is called once a round, also without requests. Handlers with the same progress function and
- * context share one call. It returns WEIR_OK if it got something done, WEIR_PENDING if not, and an error to fail all
- * channels that share it.
+ * A progress callback is called once a round, even when there are no requests. Handlers with the same progress function
+ * and context share one call. It returns WEIR_OK if it got something done, WEIR_PENDING if not, and an error to fail
+ * all channels that share it.
  *
- * Handlers make requests by the calls named try. A handler whose try call returns WEIR_PENDING remembers
- * its position and returns WEIR_ERR_BUSY. A progress callback tests the tickets of such requests.
+ * A handler pushes requests to other channels by the try calls. If such a call returns WEIR_PENDING, the handler
+ * remembers its position and returns WEIR_ERR_BUSY. A progress callback tests the tickets of such requests.
  *
  * Create, start, stop and destroy are called once each, in this order. Until start, requests stay in the queue, and
  * waits, and pushes without a credit, return WEIR_ERR_INVALID. stop fails every channel with WEIR_ERR_ABORTED. drain
@@ -41,10 +41,10 @@
  *
  * Threads:   any, at the same time, except destroy; weir_proxy_channel_complete and _fail only in callbacks. Of their
  *            proxy, callbacks may also call weir_proxy_channel_try_push, weir_proxy_channel_test, and their
- *            counterparts of port channels. Other calls return WEIR_ERR_INVALID. Callbacks call nothing of weir that
- *            blocks.
- * Blocking:  push, wait and drain, with a timeout in milliseconds, 0 is the communicator's; create and destroy of a
- *            channel, stop, and get_usage, until the thread's current round has ended.
+ *            counterparts of port channels. Other calls return WEIR_ERR_INVALID. A callback must not call any function
+ *            of weir that blocks.
+ * Blocking:  push, wait and drain, with a timeout in milliseconds; 0 stands for the communicator's. Create and destroy
+ *            of a channel, stop, and get_usage block until the thread's current round has ended.
  * Ownership: a proxy keeps a reference on comm, a channel on its proxy. Contexts must live until the channel is
  *            destroyed; no callback for it runs after that. Kernels must not use handles after destroy.
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_LIMIT, WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_TIMEOUT,
@@ -81,7 +81,7 @@ typedef struct weir_proxy_handler {
 
 typedef struct weir_proxy_channel_opts {
     size_t size;
-    uint32_t credits; /* of kernels, and of the host each; at most WEIR_PROXY_CREDITS_MAX */
+    uint32_t credits; /* of kernels, and separately of the host; at most WEIR_PROXY_CREDITS_MAX */
     uint32_t thread;  /* 1 to opts.threads: that thread; default: the one with the fewest channels */
 } weir_proxy_channel_opts;
 
@@ -118,8 +118,8 @@ WEIR_API void weir_proxy_channel_destroy(weir_proxy_channel *channel);
 WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_device(const weir_proxy_channel *channel,
                                                               weir_dev_proxy_channel *out);
 
-/* The calls of kernels, for host threads. Kernels and the host have separate tickets. A push that times out pushes
- * nothing, and is no error of the communicator. `ticket` may be NULL. */
+/* What kernels call, for host threads. Kernels and the host have separate tickets. A push that times out pushes
+ * nothing, and the communicator goes on. `ticket` may be NULL. */
 WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_push(weir_proxy_channel *channel, const weir_request *request,
                                                             uint32_t timeout_ms, uint64_t *ticket);
 /* WEIR_PENDING, and nothing is pushed, when no credit or no slot is free. Never blocks; callbacks may call it. */

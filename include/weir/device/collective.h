@@ -23,9 +23,9 @@
  *            grid meets only at its end. Calls of a collective have the same order on all ranks, whether weir's kernels
  *            or users' kernels make them.
  * Blocking:  until the other ranks have made the call, with the communicator's deadline.
- * Order:     the results are ordinary memory, visible at the end of the kernel; to the thread that stored them at once.
+ * Order:     a result is visible at once to the thread that stored it, and to all others when the kernel has ended.
  * Errors:    WEIR_ERR_MISMATCH if ranks describe different calls, WEIR_ERR_INVALID (lines in blocks that are not
- *            whole warps), WEIR_ERR_TIMEOUT, or the communicator's sticky error; the status is the calling thread's. */
+ *            whole warps), WEIR_ERR_TIMEOUT, or the communicator's sticky error. Threads may get different statuses. */
 #ifndef WEIR_DEVICE_COLLECTIVE_H
 #define WEIR_DEVICE_COLLECTIVE_H
 

@@ -11,16 +11,16 @@
  *
  * A push costs a GPU two read-modify-writes of its memory, one after the other, and the stores. The compiler merges
  * the read-modify-writes of the lanes of a warp that push together. A push takes room only if there is room: a push
- * that times out leaves no hole. One thread at a time reads over PCIe how much room the host has given back, and only
- * when half of the slots were used since or no room is known.
+ * that times out leaves no hole. One thread at a time reads over PCIe how much room the host has given back. It reads
+ * only when half of the slots have been used since the last read, or when no room is known.
  *
- * Order:     push is a release and taking the request an acquire at system scope: the host's handler sees data that the
- *            pushing thread wrote, or had synchronized with. Writes of the host before it completed a request are
- *            visible after wait, and after a test that returned WEIR_OK. Requests are taken in the order of their
- *            tickets. A push that begins after another has returned, in the same thread or a synchronized one, has the
- *            higher ticket.
- * Threads:   any number may push, test and wait. One at a time takes.
- * Blocking:  push while all slots are in use, and wait, with the communicator's deadline. The others never.
+ * Order:     a push is a release at system scope, and taking the request is an acquire. So the host's handler sees what
+ *            the pushing thread wrote, and what threads that it had synchronized with wrote. What the host wrote
+ *            before it completed a request is visible after wait, and after a test that returned WEIR_OK. Requests are
+ *            taken in the order of their tickets. A push that begins after another has returned, in the same thread or
+ *            a synchronized one, has the higher ticket.
+ * Threads:   any number of threads may push, test and wait. One host thread at a time takes requests.
+ * Blocking:  push while all slots are in use, and wait, with the communicator's deadline. The other calls never block.
  * Errors:    WEIR_ERR_TIMEOUT: the request is not in the queue. The communicator's sticky error: it may be in the
  *            queue. A push that finds room returns that error only now and then, but often enough to end a loop of
  *            pushes. */
@@ -174,8 +174,8 @@ WEIR_FN weir_status weir_dev_fifo_push(const weir_dev_fifo *fifo, const weir_req
     return weir_dev_fifo_write_checked(fifo, request, ticket);
 }
 
-/* Takes room for a request: WEIR_OK, WEIR_PENDING without room, or the communicator's sticky error if there
- * will be none. */
+/* Takes room for a request. WEIR_OK; WEIR_PENDING if there is no room now; the communicator's sticky error if there is
+ * no room and the communicator has failed. */
 WEIR_FN weir_status weir_dev_fifo_try_room(const weir_dev_fifo *fifo)
 {
     if (WEIR_UNLIKELY(!weir_dev_credits_take(fifo->credits, fifo->count))) {

@@ -27,13 +27,14 @@
  * old values for as long as the kernel runs.
  *
  * Groups:    a thread, a warp, a block, or a grid with a barrier. All threads of the group make each call with the same
- *            arguments, and get the same status. Other groups get WEIR_ERR_INVALID, and nothing happens. put and get do
- *            not meet: over a port channel the leader requests them, and the leader alone gets an error. It must still
- *            make the group's next call that meets, usually flush, which returns the error to all threads.
+ *            arguments, and get the same status. Other groups get WEIR_ERR_INVALID, and nothing happens. put and get
+ *            do not meet: they have no barrier of the group. Over a port channel the leader requests them, and the
+ *            leader alone gets an error. It must still make the group's next call that meets, usually flush, which
+ *            returns the error to all threads.
  * Order:     a rank that has waited for a notification sees the data of put_notify, all earlier puts of that source to
- *            its device and, if the devices map each other's memory, everything that the source knew. A group's notify
- *            covers its puts. The source of a put may be overwritten, and data of a get read, after a barrier of the
- *            group if the target's memory is mapped, and after flush in any case.
+ *            its device and, if the devices map each other's memory, all writes that happened before it. A group's
+ *            notify covers its puts. The source of a put may be overwritten, and data of a get read, after a barrier
+ *            of the group if the target's memory is mapped, and after flush in any case.
  * Threads:   any number of groups may send as one rank. One group at a time waits, polls and takes for it.
  * Blocking:  wait, take, flush and barrier; notify and put_notify while the target's ring is full. All have the
  *            communicator's deadline. Notifications of one device up to weir_window_opts.notifications always fit.
@@ -65,7 +66,7 @@ WEIR_FN int weir_dev_window_is_group(weir_coop coop)
     return coop.scope >= WEIR_COOP_THREAD && coop.scope <= WEIR_COOP_GRID && weir_coop_can_meet(coop);
 }
 
-/* The ranks of all devices. */
+/* The number of ranks of all devices together. */
 WEIR_FN uint32_t weir_dev_window_ranks(const weir_dev_window *window) { return window->devices * window->ranks; }
 
 /* Fails a call. Arguments are passed by value, as to all functions that are not inlined. */
@@ -580,7 +581,7 @@ WEIR_FN_COLD weir_status weir_dev_window_await_device(const weir_dev_window *win
                            weir_dev_note_of(WEIR_DOING_WINDOW_BARRIER, window->to[device].peer, round, 0, 0));
 }
 
-/* Tells the other devices that this one has arrived, and waits for them. The threads of one block share the devices. */
+/* Signals the other devices that this one has arrived, and waits for them. The threads of one block share the work. */
 WEIR_FN weir_status weir_dev_window_meet_devices(const weir_dev_window *window, uint64_t round, weir_coop block)
 {
     const uint64_t *arrived = (const uint64_t *)((const char *)window->rings + window->arrived_at);
