@@ -9,14 +9,14 @@
  * names both.
  *
  * A communicator fails as a whole: when a rank dies, when a kernel reports an error (a wait that passes its deadline,
- * a range beyond the memory), or at weir_comm_abort. From then on all its waits, on the host and in kernels, ends
- * with that error, on all ranks within about a second: WEIR_ERR_REMOTE after a death; after an error of a kernel that
- * error on its own rank and WEIR_ERR_ABORTED, naming that rank and its error, on the others. The process goes on and
- * may make a new bootstrap and communicator with the ranks that are left (docs/failure.md). After a rank has destroyed
- * its communicator, only operations that need that rank fail: WEIR_ERR_REMOTE.
+ * a range beyond the memory), or at weir_comm_abort. From then on all its waits, on the host and in kernels, end with
+ * an error, on all ranks within about a second. After a death that is WEIR_ERR_REMOTE. After an error of a kernel, its
+ * own rank gets that error, and the other ranks get WEIR_ERR_ABORTED with a text that names the rank and its error. The
+ * process goes on and may make a new bootstrap and communicator with the ranks that are left (docs/failure.md). After a
+ * rank has destroyed its communicator, only operations that need that rank fail: WEIR_ERR_REMOTE.
  *
- * Threads:   all calls may be made by several threads at once, except destroy. Operations of one (rank, tag)
- *            must be made in a definite order.
+ * Threads:   several threads may make all calls at once, except destroy. They must agree on the order of operations
+ *            with one (rank, tag).
  * Blocking:  create, until all ranks have called it; wait, until the stream is done; quiesce, until all ranks of this
  *            process have called it.
  * Ownership: keeps references on bootstrap and device.

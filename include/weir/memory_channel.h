@@ -14,7 +14,7 @@
  * the caller has made: weir_connection_create, weir_semaphore_create, weir_memory_send and weir_memory_recv.
  *
  * Threads:   one thread at a time per channel; distinct channels are independent.
- * Blocking:  connect, until the peer has called it; the others never.
+ * Blocking:  connect, until the peer has called it. The other calls never block.
  * Ownership: keeps references on semaphore, `remote`, `local` and packets. Kernels must not use the handle after
  *            destroy.
  * Errors:    WEIR_ERR_INVALID (`remote` is not memory of the semaphore's peer, `local` or packets not of this rank,

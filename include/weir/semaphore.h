@@ -9,7 +9,7 @@
  * host to device, host to host. Each signal of one end lets one wait of the other end return. Data
  * that was written before a signal is visible after the wait that the signal ends.
  *
- * A set is `count` semaphores made at once, for kernels whose blocks signal and wait each by itself
+ * A set is `count` semaphores made at once, for kernels in which each block signals and waits by itself
  * (weir_dev_semaphore_at). Ends on the host have one semaphore.
  *
  * Threads:   any number of threads may signal; one at a time may wait or poll.
