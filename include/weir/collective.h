@@ -10,12 +10,12 @@
  * replayed. One call is an exception:
  *
  * The default staging (opts.staging_bytes) grows once, in the first call that needs more. The host waits in this call
- * until all ranks have made it. Exchange, send and recv always use the memory that create made: set opts.staging_bytes
- * for large ones. Calls that are recorded in a graph do not let the staging grow; they use what is there. So all ranks
- * record a call at the same place in the order of the calls, or none does. If the staging cannot grow on one rank, the
- * call returns the error on all ranks, and its results are undefined; the collective then works with the staging that
- * it has. opts.staging_bytes or WEIR_STAGING prevents growth. A program sets one of them if it records large operations
- * without a call before, or makes the calls of several ranks from one thread.
+ * until all ranks have made it. Exchange, send and recv do not let the staging grow, but use it once it has grown.
+ * Calls that are recorded in a graph do not let it grow either; they use what is there. So all ranks record a call of
+ * all ranks at the same place in the order of the calls, or none does. If the staging cannot grow on one rank, the call
+ * returns the error on all ranks, and its results are undefined; the collective then works with the staging that it
+ * has. opts.staging_bytes or WEIR_STAGING prevents growth. A program sets one of them if it records or exchanges large
+ * data without such a call before, or makes the calls of several ranks from one thread.
  *
  * Ranks that map each other's memory form a host; without transport ipc (WEIR_TRANSPORT) each rank is a host. All hosts
  * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v.

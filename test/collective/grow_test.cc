@@ -108,6 +108,83 @@ void sends_before(weirt_rank *rank)
     bench_close(&b);
 }
 
+// An exchange of `bytes` bytes with the rank beside this one. The last of an odd number of ranks has none.
+bool swap(const Bench &b, uint64_t bytes)
+{
+    const uint32_t peer = b.rank->rank ^ 1;
+    const weir_transfer both[] = { { weir_memory_pointer(b.in), bytes, WEIR_U8, peer, false },
+                                   { weir_memory_pointer(b.out), bytes, WEIR_U8, peer, true } };
+    return peer >= b.rank->size || WEIRT_OK(b.rank, weir_exchange(b.collective, both, 2, b.stream));
+}
+
+std::vector<uint8_t> pattern(uint32_t sender, uint32_t round, uint64_t bytes)
+{
+    std::vector<uint8_t> all(bytes);
+    for (uint64_t i = 0; i < bytes; i++) {
+        all[i] = static_cast<uint8_t>(mix(i / 8 + 1000000 * (round + 1) + 100000000 * static_cast<uint64_t>(sender)));
+    }
+    return all;
+}
+
+// The ends of a transfer were recorded before growth or launched after it, in all pairs. A piece has several messages.
+void exchanges_meet_across_growth(weirt_rank *rank)
+{
+    Bench b;
+    void *graph = nullptr;
+    const uint64_t bytes = 7 * large(rank) + 13;
+    const uint32_t peer = rank->rank ^ 1;
+    std::vector<uint8_t> got(bytes);
+    bool fine = open(rank, 0, &b) && WEIRT_OK(rank, weir_graph_begin(b.comm.device, b.stream)) && swap(b, bytes) &&
+                WEIRT_OK(rank, weir_graph_end(b.comm.device, b.stream, &graph));
+    const uint64_t first = fine ? bytes_of(b) : 0;
+    fine = fine && run(&b, operation(ALLREDUCE, large(rank), 1)) && WEIRT_EXPECT(rank, bytes_of(b) > first);
+    for (uint32_t round = 0; round < 8 && fine; round++) {
+        const bool replays = (round >> (rank->rank & 1) & 1) != 0;
+        const std::vector<uint8_t> sent = pattern(rank->rank, round, bytes);
+        fine = WEIRT_OK(rank, weir_device_copy(b.comm.device, weir_memory_pointer(b.in), sent.data(), bytes)) &&
+               (replays ? WEIRT_OK(rank, weir_graph_launch(b.comm.device, graph, b.stream)) : swap(b, bytes)) &&
+               WEIRT_OK(rank, weir_comm_wait(b.comm.comm, b.stream, 0)) &&
+               WEIRT_OK(rank, weir_device_copy(b.comm.device, got.data(), weir_memory_pointer(b.out), bytes)) &&
+               WEIRT_EXPECT(rank, peer >= rank->size || got == pattern(peer, round, bytes));
+    }
+    weir_graph_destroy(b.comm.device, graph);
+    bench_close(&b);
+}
+
+// Rank 0's receive waits in its kernel while the staging grows, and rank 1 sends afterwards. The kernels of both
+// calls must run at the same time.
+void grows_while_a_receive_waits(weirt_rank *rank)
+{
+    Bench b;
+    void *stream = nullptr;
+    const uint64_t bytes = 7 * large(rank) + 13;
+    std::vector<uint8_t> data = pattern(1, 0, bytes);
+    bool fine = open(rank, 0, &b) && WEIRT_OK(rank, weir_stream_create(b.comm.device, &stream)) &&
+                WEIRT_OK(rank, weir_device_copy(b.comm.device, weir_memory_pointer(b.in), data.data(), bytes));
+    // The allreduce that lets the staging grow has other buffers.
+    std::vector<uint32_t> words(large(rank), 1);
+    weir_memory *sums = nullptr;
+    fine = fine && WEIRT_OK(rank, weir_memory_allocate(b.comm.comm, 4 * words.size(), nullptr, &sums)) &&
+           WEIRT_OK(rank, weir_device_copy(b.comm.device, weir_memory_pointer(sums), words.data(), 4 * words.size()));
+    if (fine && rank->rank == 0) {
+        fine = WEIRT_OK(rank, weir_recv(b.collective, weir_memory_pointer(b.out), bytes, WEIR_U8, 1, stream));
+    }
+    fine = fine &&
+           WEIRT_OK(rank, weir_allreduce(b.collective, weir_memory_pointer(sums), weir_memory_pointer(sums),
+                                         words.size(), WEIR_U32, WEIR_SUM, b.stream)) &&
+           WEIRT_OK(rank, weir_comm_wait(b.comm.comm, b.stream, 0));
+    if (fine && rank->rank == 1) {
+        fine = WEIRT_OK(rank, weir_send(b.collective, weir_memory_pointer(b.in), bytes, WEIR_U8, 0, stream));
+    }
+    std::vector<uint8_t> got(bytes);
+    fine = fine && WEIRT_OK(rank, weir_comm_wait(b.comm.comm, stream, 0)) &&
+           WEIRT_OK(rank, weir_device_copy(b.comm.device, got.data(), weir_memory_pointer(b.out), bytes));
+    WEIRT_EXPECT(rank, !fine || rank->rank != 0 || got == data);
+    weir_stream_destroy(b.comm.device, stream);
+    weir_memory_destroy(sums);
+    bench_close(&b);
+}
+
 // The first call that needs more is of each kind in turn, and by each form.
 void every_kind_grows(weirt_rank *rank)
 {
@@ -500,6 +577,22 @@ TEST_P(CollectiveGrow, FactorsStay) { weirt_ranks_run(stage(), 2, factors_stay, 
 TEST_P(CollectiveGrow, BehindQueuedKernels) { weirt_ranks_run(stage(), 2, grows_behind_queued_kernels, nullptr, 0); }
 
 TEST_P(CollectiveGrow, SendsBeforeItMeetTheirReceives) { weirt_ranks_run(stage(), 2, sends_before, nullptr, 0); }
+
+TEST_P(CollectiveGrow, ExchangesMeetAcrossIt)
+{
+    for (uint32_t ranks : { 2u, 3u }) {
+        weirt_ranks_run(stage(), ranks, exchanges_meet_across_growth, nullptr, 0);
+    }
+}
+
+// Between processes tsan does not see that the host writes before a kernel reads: the order goes through the other one.
+class CollectiveGrowThreads : public StageTest {};
+INSTANTIATE_TEST_SUITE_P(Stages, CollectiveGrowThreads, ::testing::Values(0), weirt_stage_name);
+
+TEST_P(CollectiveGrowThreads, WhileAReceiveWaits)
+{
+    weirt_ranks_run(stage(), 2, grows_while_a_receive_waits, nullptr, 0);
+}
 
 TEST_P(CollectiveGrow, BetweenHosts) { weirt_ranks_run(stage(), 4, grows_between_hosts, nullptr, 0); }
 

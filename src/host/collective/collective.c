@@ -15,8 +15,6 @@
 #define GROWTH_GPU ((uint64_t)256 << 20)
 #define GROWTH_CPU ((uint64_t)4 << 20)
 #define BLOCKS_MOST 1024u
-#define MESSAGE_COLUMNS 8u /* at least, as far as there are blocks; more if their slots are not too small: */
-#define MESSAGE_BYTES ((uint64_t)16 << 10)
 #define SLOT_MOST ((uint64_t)512 << 10)
 
 static weir_status invalid(const char *call, const char *what)
@@ -40,14 +38,16 @@ typedef struct shares {
     uint32_t slots;
     uint32_t messages;
     uint64_t slot_least; /* so long is a slot at least, with fewer columns where necessary; 0: each column has slots */
+    /* Exchanges have this number of columns at least, and more while their slots are not shorter than these bytes. */
+    uint32_t message_columns;
+    uint64_t message_least;
 } shares;
 
 /* Most of a large staging is for slots and lines. Before the staging grows, packets and lines of small data need more
  * of it, and its slots would be too short if all columns had some. */
-static const shares large_shares = { 1, 5, 8, 1, 0 };
-static const shares first_shares = { 4, 4, 6, 2, (uint64_t)16 << 10 };
-/* Exchanges stay in the first memory. */
-static const shares grown_shares = { 1, 5, 8, 0, 0 };
+static const shares large_shares = { 1, 5, 8, 1, 0, 8, (uint64_t)16 << 10 };
+/* Exchanges keep the columns of the first memory when the staging grows, and get longer slots. */
+static const shares first_shares = { 4, 4, 6, 2, (uint64_t)16 << 10, 16, (uint64_t)8 << 10 };
 
 static uint64_t share(uint64_t staging, uint32_t sixteenths) { return staging / 16 * sixteenths; }
 
@@ -59,7 +59,16 @@ static uint32_t count_columns(uint32_t blocks, uint64_t bytes, uint64_t least)
     return fit >= all ? all : fit == 0 ? 1 : (uint32_t)fit;
 }
 
-/* Fills the sizes and offsets of *device, and returns the bytes of a rank's memory. */
+/* The number of columns of exchanges, whose slots have `bytes` bytes in all. */
+static uint32_t count_message_columns(uint32_t sm_limit, uint64_t bytes, uint32_t ranks, const shares *part)
+{
+    const uint64_t fit = bytes / (2 * (uint64_t)ranks) / part->message_least;
+    const uint64_t wanted = fit < part->message_columns ? part->message_columns : fit;
+    return wanted < sm_limit ? (uint32_t)wanted : sm_limit;
+}
+
+/* Fills the sizes and offsets of *device, and returns the bytes of a rank's memory. A device that has a number of
+ * columns of exchanges keeps it. */
 static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t staging, const shares *part)
 {
     const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves or turns, ranks */
@@ -68,9 +77,9 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
     device->slot_columns = count_columns(device->blocks, share(staging, part->slots) / rooms, part->slot_least);
     device->slot_bytes = slot_of(share(staging, part->slots), rooms * device->slot_columns);
     const uint64_t messages = (uint64_t)2 * device->ranks; /* of a column */
-    const uint64_t wanted = share(staging, part->messages) / messages / MESSAGE_BYTES;
-    const uint32_t most = wanted < MESSAGE_COLUMNS ? MESSAGE_COLUMNS : wanted < sm_limit ? (uint32_t)wanted : sm_limit;
-    device->message_blocks = sm_limit < most ? sm_limit : most;
+    if (device->message_blocks == 0) {
+        device->message_blocks = count_message_columns(sm_limit, share(staging, part->messages), device->ranks, part);
+    }
     device->message_bytes = slot_of(share(staging, part->messages), messages * device->message_blocks);
     device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
     device->lines = device->packets + rooms * device->packet_room;
@@ -246,7 +255,7 @@ static void plan_growth(weir_collective *collective, const weir_collective_opts 
     growth->possible = opts->staging_bytes == 0 && collective->device.ranks > 1;
     growth->device = collective->device;
     growth->bytes =
-        lay_out(&growth->device, collective->sm_limit, collective->many ? GROWTH_GPU : GROWTH_CPU, &grown_shares);
+        lay_out(&growth->device, collective->sm_limit, collective->many ? GROWTH_GPU : GROWTH_CPU, &large_shares);
 }
 
 /* Writes the difference that a kernel has found. */

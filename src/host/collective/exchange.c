@@ -212,6 +212,7 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
     uint32_t used = 0;
     args->rails = collective->rails.far;
     x->call = weiri_call_word(&word);
+    x->grown = collective->now != &collective->device;
     x->lanes = 0;
     x->copies = 0;
     x->columns = collective->device.ranks > 1 ? (uint32_t)least(collective->device.message_blocks, limit) : 0;

@@ -6,6 +6,10 @@
  * follows from the number of the transfer. Both ends know it without an agreement, so small transfers spread over the
  * columns too.
  *
+ * Once the staging has grown, the second memory has longer message slots. The sender's host chooses the memory at the
+ * launch, and the first message of a piece says which one has the piece. So the two ends of a transfer may have been
+ * launched, or recorded, before and after growth. Semaphores and calls stay in the first memory.
+ *
  * Between hosts a lane has its own columns and slots, in the memories of the rails. The sender copies a message into a
  * slot of its own memory. Its rail moves it into the memory of the rank of the same place on the receiver's host, and
  * the message's number behind it. The receiver, which maps that memory, takes the message from there. Over its own
@@ -24,6 +28,7 @@
 #define WEIR_EXCHANGE_LANES (4u * WEIR_COLLECTIVE_RANKS)              /* of any launch */
 #define WEIR_EXCHANGE_TRANSFERS 200u                                  /* of a launch */
 #define WEIR_EXCHANGE_PIECE ((uint64_t)16 << 10)
+#define WEIR_EXCHANGE_GROWN ((uint64_t)1 << 63) /* in the sender's call: the piece is in the second memory */
 
 typedef struct weir_exchange_transfer {
     char *data;
@@ -64,7 +69,7 @@ typedef struct weir_collective_exchange {
     uint32_t far;     /* and between hosts */
     uint32_t copies;  /* of this rank to itself: two transfers each, source and target, */
     uint32_t copy;    /* from this one on */
-    uint32_t reserved;
+    uint32_t grown;   /* 1: messages inside the host go into the second memory of the receivers */
     weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
     weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
 } weir_collective_exchange;
@@ -102,12 +107,38 @@ WEIR_FN uint32_t weir_exchange_first(const weir_dev_collective *c, const weir_co
 
 /* ---- places ------------------------------------------------------------------------------------------------- */
 
-/* The slot of message `number` of a column from `from` in the memory of `to`. */
-WEIR_FN char *weir_message_slot(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number,
-                                uint32_t column)
+/* The message slots of a rank in one of its memories. */
+typedef struct weir_message_slots {
+    char *first;
+    uint64_t bytes; /* of a slot */
+} weir_message_slots;
+
+/* The place in this rank's first memory of the slots that `of` has in its second one: a weir_message_slots, which the
+ * host writes when the staging grows. */
+WEIR_FN uint64_t weir_message_grown(const weir_dev_collective *c, uint32_t of)
 {
-    const uint64_t index = ((number % 2) * c->message_blocks + column) * c->ranks + from;
-    return c->memory[to] + c->messages + index * c->message_bytes;
+    return weir_collective_cell(c, WEIR_CELL_MESSAGE, 0, of) + 96;
+}
+
+WEIR_FN weir_message_slots weir_message_slots_of(const weir_dev_collective *c, uint32_t of, uint32_t grown)
+{
+    weir_message_slots slots;
+    slots.first = c->memory[of] + c->messages;
+    slots.bytes = c->message_bytes;
+    if (grown != 0) {
+        const uint64_t *words = (const uint64_t *)(c->memory[c->rank] + weir_message_grown(c, of));
+        slots.first = (char *)(uintptr_t)weir_arch_load_relaxed_sys_u64(words);
+        slots.bytes = weir_arch_load_relaxed_sys_u64(words + 1);
+    }
+    return slots;
+}
+
+/* The slot of message `number` of a column from `from` in a memory of `to`. */
+WEIR_FN char *weir_message_slot(const weir_dev_collective *c, uint32_t from, uint32_t to, uint32_t grown,
+                                uint64_t number, uint32_t column)
+{
+    const weir_message_slots slots = weir_message_slots_of(c, to, grown);
+    return slots.first + (((number % 2) * c->message_blocks + column) * c->ranks + from) * slots.bytes;
 }
 
 /* The sender's call, in the cell of the column's semaphore. */
@@ -225,7 +256,8 @@ typedef struct weir_exchange_state {
     uint32_t number; /* of transfers before those of the launch */
     uint32_t next;   /* transfer of the lane whose piece this is */
     uint32_t begun;  /* the piece's first message has passed */
-    uint32_t reserved;
+    uint32_t grown;  /* the piece goes through the second memory */
+    uint64_t room;   /* for the data of one of its messages */
 } weir_exchange_state;
 
 /* Finds the next piece of the column, from transfer `next` on. Returns 0 if there is none. */
@@ -262,6 +294,32 @@ WEIR_FN uint32_t weir_exchange_ready(const weir_dev_collective *c, const weir_ex
     return s->messages < 2 || weir_arch_load_acquire_sys_u64(word) > s->messages - 2;
 }
 
+/* Before the first message of a piece is passed: finds its slots. Both ends find the same room. Slots of the second
+ * memory are long: a piece goes through them in four messages or more, so that the receiver begins early. Inlined, it
+ * would cost the kernel between hosts half of its registers. */
+WEIR_FN_FLAT void weir_exchange_place(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                      const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                      weir_exchange_state *s)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    if (weir_exchange_is_far(r, l)) {
+        s->room = r->bytes;
+        return;
+    }
+    s->grown = x->grown;
+    if (l->receives) {
+        const uint64_t call =
+            weir_arch_load_relaxed_sys_u64(weir_message_head(c, l->peer, c->rank, s->messages, column));
+        s->grown = (call & WEIR_EXCHANGE_GROWN) != 0;
+    }
+    s->room = weir_message_slots_of(c, l->receives ? c->rank : l->peer, s->grown).bytes;
+    if (s->grown != 0) {
+        const int64_t quarter = s->left / 4 / 128 * 128;
+        const int64_t share = quarter > (int64_t)WEIR_EXCHANGE_PIECE ? quarter : (int64_t)WEIR_EXCHANGE_PIECE;
+        s->room = (uint64_t)weir_least(share, (int64_t)s->room);
+    }
+}
+
 /* What the two ends of a transfer must have in common; the lower half of the second word is for the text. */
 WEIR_FN void weir_exchange_what(const weir_collective_exchange *x, uint32_t lane, const weir_exchange_state *s,
                                 uint64_t *words)
@@ -288,6 +346,7 @@ WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const we
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
         theirs[k] = weir_arch_load_relaxed_sys_u64(head + k);
     }
+    theirs[0] &= ~WEIR_EXCHANGE_GROWN;
     const int same_transfer = (mine[1] ^ theirs[1]) >> 32 == 0;
     if (same_transfer && mine[0] == theirs[0] && mine[2] == theirs[2]) {
         return WEIR_OK;
@@ -311,7 +370,7 @@ WEIR_FN weir_status weir_exchange_take(const weir_dev_collective *c, const weir_
     if (bytes != 0) {
         weir_copy(s->data,
                   far ? weir_far_message(c, r, l, s->messages, column) + WEIR_RAIL_HEAD
-                      : weir_message_slot(c, l->peer, c->rank, s->messages, column),
+                      : weir_message_slot(c, l->peer, c->rank, s->grown, s->messages, column),
                   bytes, weir_coop_block(coop));
     }
     weir_arch_block_sync(coop.host);
@@ -355,7 +414,7 @@ WEIR_FN weir_status weir_exchange_put(const weir_dev_collective *c, const weir_e
     const uint64_t own = far ? weir_far_slot(r, 1, weir_far_peer(c, l), s->messages, column) : 0;
     if (bytes != 0) {
         weir_copy(far ? r->rails.memory + own + WEIR_RAIL_HEAD
-                      : weir_message_slot(c, c->rank, l->peer, s->messages, column),
+                      : weir_message_slot(c, c->rank, l->peer, s->grown, s->messages, column),
                   s->data, bytes, weir_coop_block(coop));
     }
     weir_arch_block_sync(coop.host);
@@ -366,6 +425,7 @@ WEIR_FN weir_status weir_exchange_put(const weir_dev_collective *c, const weir_e
         far ? (uint64_t *)(r->rails.memory + own) : weir_message_head(c, c->rank, l->peer, s->messages, column);
     uint64_t words[WEIR_MAILBOX_WORDS];
     weir_exchange_what(x, lane, s, words);
+    words[0] |= x->grown != 0 ? WEIR_EXCHANGE_GROWN : 0;
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS && !s->begun; k++) {
         weir_arch_store_relaxed_sys_u64(head + k, words[k]);
     }
@@ -384,8 +444,10 @@ WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_
                                        const weir_collective_exchange *x, uint32_t lane, uint32_t column,
                                        weir_exchange_state *s, uint32_t *open, weir_coop coop)
 {
-    const uint64_t room = weir_exchange_is_far(r, &x->lane[lane]) ? r->bytes : c->message_bytes;
-    const int64_t bytes = weir_least(s->left, (int64_t)room);
+    if (!s->begun) {
+        weir_exchange_place(c, r, x, lane, column, s);
+    }
+    const int64_t bytes = weir_least(s->left, (int64_t)s->room);
     const weir_status status = x->lane[lane].receives
                                    ? weir_exchange_take(c, r, x, lane, column, s, (uint64_t)bytes, coop)
                                    : weir_exchange_put(c, r, x, lane, column, s, (uint64_t)bytes, coop);
