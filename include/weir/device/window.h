@@ -363,12 +363,11 @@ WEIR_FN weir_status weir_dev_window_notify(const weir_dev_window_rank *self, uin
     return weir_dev_window_send_alone(self, device, target, tag, ticket, status, coop);
 }
 
-/* A put_notify of 0 bytes. No copy waits for the check of its offsets, so the fence runs while the rows of the tables
- * and the ticket are under way. */
-WEIR_FN weir_status weir_dev_window_put_nothing(const weir_dev_window_rank *self, uint32_t device, uint32_t target,
-                                                uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
-                                                uint64_t local_offset, uint32_t tag, weir_window_ticket ticket,
-                                                weir_coop coop)
+/* The check of a put_notify of 0 bytes, whose group meets here. No copy waits for the check, so the fence of the
+ * notification runs while the rows of the tables and the ticket are under way. */
+WEIR_FN weir_status weir_dev_window_check_nothing(const weir_dev_window_rank *self, uint32_t device, uint32_t target,
+                                                  uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
+                                                  uint64_t local_offset, weir_coop coop)
 {
     const weir_dev_window *window = self->window;
     weir_dev_window_rows rows = { { 0, 0 }, { 0, 0 }, NULL, NULL };
@@ -385,7 +384,7 @@ WEIR_FN weir_status weir_dev_window_put_nothing(const weir_dev_window_rank *self
             window, WEIR_DOING_WINDOW_PUT, target, remote_offset, local_offset, 0,
             weir_dev_window_ends_of(self, device, target, remote_offset, local_offset, rows));
     }
-    return weir_dev_window_send_alone(self, device, target, tag, ticket, status, coop);
+    return status;
 }
 
 /* A put and the notification of a ticket behind it through a port channel; by one thread. */
@@ -427,24 +426,25 @@ WEIR_FN weir_status weir_dev_window_put_notify(const weir_dev_window_rank *self,
     if (leads) {
         ticket = weir_window_draw(window, device, target);
     }
+    weir_dev_window_ends ends = { NULL, NULL, 0, 0 };
     if (bytes == 0) {
-        return weir_dev_window_put_nothing(self, device, target, remote_memory, remote_offset, local_memory,
-                                           local_offset, tag, ticket, coop);
-    }
-    const weir_dev_window_ends ends =
-        weir_dev_window_find(self, device, target, remote_memory, remote_offset, local_memory, local_offset);
-    if (leads) {
-        status =
-            weir_dev_window_check_ends(window, WEIR_DOING_WINDOW_PUT, target, remote_offset, local_offset, bytes, ends);
-    }
-    status = weir_coop_agree(coop, window->barrier.control, status);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
-    if (ends.remote == ends.local) {
+        status = weir_dev_window_check_nothing(self, device, target, remote_memory, remote_offset, local_memory,
+                                               local_offset, coop);
+    } else {
+        ends = weir_dev_window_find(self, device, target, remote_memory, remote_offset, local_memory, local_offset);
         if (leads) {
+            status = weir_dev_window_check_ends(window, WEIR_DOING_WINDOW_PUT, target, remote_offset, local_offset,
+                                                bytes, ends);
+        }
+        status = weir_coop_agree(coop, window->barrier.control, status);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+        if (leads && ends.remote == ends.local) {
             weir_window_fence(window, device);
         }
+    }
+    if (ends.remote == ends.local) {
         return weir_dev_window_send_alone(self, device, target, tag, ticket, status, coop);
     }
     if (WEIR_UNLIKELY(ends.remote == NULL)) {
