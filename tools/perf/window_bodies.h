@@ -284,11 +284,14 @@ WEIR_FN void steps(const window_args *args, int by_hand, weir_coop block, uint32
             continue;
         }
         fill(args, &side, i, block);
-        for (uint32_t which = 0; which < 2; which++) {
+        WEIR_UNROLL /* a rank_side with an index of its peers would lie in local memory */
+            for (uint32_t which = 0; which < 2; which++)
+        {
             if (send(args, &side, which, i, 0, by_hand, block) != WEIR_OK) {
                 return;
             }
         }
+        WEIR_UNROLL
         for (uint32_t which = 0; which < 2; which++) {
             if (receive(&side, which, 1, by_hand, block) != WEIR_OK) {
                 return;
