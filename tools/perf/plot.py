@@ -2,7 +2,8 @@
 """Draws results of weir-perf: time and bandwidth against size.
 
     plot.py RESULTS.json PICTURE.svg               what weir-perf --json RESULTS.json wrote
-    plot.py TABLE.csv PICTURE.svg [COLUMN...]      a table of docs/data: its columns, or these, against the first one
+    plot.py TABLE.csv PICTURE.svg [COLUMN...]      a table of docs/data: its columns, or these, against the first one;
+                                                   against `devices` it is weak scaling, with times from 0
 
 Each table of RESULTS that has rows by size gets two diagrams, one of time and one of bandwidth. A line is one way to
 move the data: weir's, NCCL's, a kernel written by hand. Rows that differ in more than their size, in their shape or
@@ -199,8 +200,14 @@ def draw_table(text, path, wanted, pyplot):
     figure, axis = pyplot.subplots(figsize=(9, 6), layout="constrained")
     for column, points in lines:
         axis.plot([p[0] for p in points], [p[1] for p in points], marker="o", label=column.replace("_", " "))
-    axis.set(xlabel=key, ylabel="time, us", yscale="log")
     axis.set_xscale("log", base=2)
+    if key == "devices":
+        # Weak scaling: a level line is the aim, and the axis from 0 shows how far a line is from it.
+        counts = sorted({point[0] for _, points in lines for point in points})
+        axis.set_xticks(counts, [f"{count:.0f}" for count in counts])
+        axis.set(xlabel=key, ylabel="time of a step, us", ylim=(0, None))
+    else:
+        axis.set(xlabel=key, ylabel="time, us", yscale="log")
     axis.grid(True)
     axis.legend()
     figure.text(0.01, -0.03, ", ".join(facts[name] for name in ("date", "hardware", "commit") if name in facts),
