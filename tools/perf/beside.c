@@ -1,136 +1,57 @@
 /* beside.c - weir-perf gather --beside: what a gather and a computation on the same GPU cost each other.
  *
- * The gather runs on a stream of few multiprocessors (--sms), or on an ordinary one, and the computation on another
- * stream: multiplications on all multiprocessors, or cuBLAS's product of two 8192^2 matrices of bf16. Each of the two
- * is timed alone, and again while the other one runs all the time. The third figure is the p99 of a kernel of about 20
- * us, one launch after the other, alone and beside gathers. */
-#include <dlfcn.h>
-#include <stdlib.h>
+ * The gather runs on a stream of few multiprocessors (--sms), or on an ordinary one, and the computation of compute.h
+ * on another stream. Each of the two is timed alone, and again while the other one runs all the time. The third figure
+ * is the p99 of a kernel of about 20 us, one launch after the other, alone and beside gathers. */
 #include <string.h>
 
-#include "tools/perf/cuda.h"
+#include "tools/perf/compute.h"
 #include "tools/perf/gather.h"
 
-#define SIDE 8192u
 #define SMALL 200u /* launches of the small kernel */
-#define BF16 14    /* CUDA_R_16BF */
 
 typedef struct beside {
     perf_rank *rank;
-    bool gemm;
     weir_memory *memory; /* of the table */
     weir_memory *out;
     weir_memory *ids;
     weir_memory *wrong;
-    weir_memory *data; /* of the computation */
     weir_table *table;
-    void *stream; /* of the gather */
-    perf_cuda *cuda;
-    void *library;
-    void *handle; /* of cuBLAS */
-    int (*gemm_ex)(void *handle, int, int, int m, int n, int k, const void *alpha, const void *a, int, int,
-                   const void *b, int, int, const void *beta, void *c, int, int, int, int);
+    void *stream;          /* of the gather */
+    perf_compute *compute; /* on rank->stream */
     uint64_t row_bytes;
     uint64_t count;
     uint32_t blocks;
 } beside;
 
-/* ---- the two sides ---------------------------------------------------------------------------------------- */
-
-static weir_status put_gather(const beside *b)
+static weir_status put_gather(void *context)
 {
+    const beside *b = (const beside *)context;
     weir_table_call_opts opts = WEIR_OPTS(weir_table_call_opts);
     opts.blocks = b->blocks;
     return weir_table_gather(b->table, weir_memory_pointer(b->ids), WEIR_IDS_I64, b->count, weir_memory_pointer(b->out),
                              &opts, b->stream);
 }
 
-static weir_status put_multiply(const beside *b, uint32_t blocks, uint32_t work)
+static perf_side gather_side(beside *b)
 {
-    const weir_shape wanted = { blocks, 256 };
-    const beside_args args = { (float *)weir_memory_pointer(b->data), work };
-    return weir_launch(b->rank->device, beside_multiply, weir_device_fit_shape(b->rank->device, wanted), &args, NULL,
-                       b->rank->stream);
-}
-
-static weir_status put_compute(const beside *b)
-{
-    const float one = 1, zero = 0;
-    char *data = (char *)weir_memory_pointer(b->data);
-    const uint64_t bytes = (uint64_t)SIDE * SIDE * 2;
-    if (!b->gemm) {
-        return put_multiply(b, b->rank->info.multiprocessors * 8, b->rank->gpu ? 200000 : 20000);
-    }
-    /* CUBLAS_COMPUTE_32F is 68, CUBLAS_GEMM_DEFAULT -1. */
-    const int error = b->gemm_ex(b->handle, 0, 0, SIDE, SIDE, SIDE, &one, data, BF16, SIDE, data + bytes, BF16, SIDE,
-                                 &zero, data + 2 * bytes, BF16, SIDE, 68, -1);
-    return error == 0 ? WEIR_OK : perf_fail(b->rank, WEIR_ERR_DEVICE, "cublasGemmEx: error %d", error);
-}
-
-/* A kernel of about 20 us. */
-static weir_status put_small(const beside *b)
-{
-    return put_multiply(b, b->rank->info.multiprocessors, b->rank->gpu ? 4000 : 1000);
-}
-
-typedef weir_status (*side)(const beside *b);
-
-/* Puts `times` times `what` on its stream between two events. */
-static weir_status put_timed(const beside *b, side what, void *stream, uint32_t times)
-{
-    perf_rank *rank = b->rank;
-    weir_status status = weir_event_record(rank->device, rank->events[0], stream);
-    for (uint32_t i = 0; i < times && status == WEIR_OK; i++) {
-        status = what(b);
-    }
-    return status == WEIR_OK ? weir_event_record(rank->device, rank->events[1], stream) : status;
-}
-
-/* us of one `what`: an average of `times`, while `other` (NULL: nothing) was put `others` times before. */
-static weir_status time_side(const beside *b, side what, void *stream, uint32_t times, side other, uint32_t others,
-                             double *us)
-{
-    perf_rank *rank = b->rank;
-    weir_status status = WEIR_OK;
-    double ms = 0;
-    for (uint32_t i = 0; i < others && status == WEIR_OK; i++) {
-        status = other(b);
-    }
-    if (status == WEIR_OK) {
-        status = put_timed(b, what, stream, times);
-    }
-    if (status == WEIR_OK) {
-        status = weir_stream_wait(rank->device, stream, 0);
-    }
-    if (status == WEIR_OK) {
-        status = weir_event_elapsed(rank->device, rank->events[0], rank->events[1], &ms);
-    }
-    if (status == WEIR_OK) {
-        status = weir_stream_wait(rank->device, b->stream, 0);
-    }
-    *us = ms * 1e3 / times;
-    return status == WEIR_OK ? weir_stream_wait(rank->device, rank->stream, 0) : status;
+    const perf_side side = { put_gather, b, b->stream };
+    return side;
 }
 
 /* The p99 of the small kernel, beside `gathers` gathers. */
-static weir_status time_small(const beside *b, uint32_t gathers, double *p99)
+static weir_status time_small(beside *b, uint32_t gathers, double *p99)
 {
     perf_rank *rank = b->rank;
+    const perf_side gather = gather_side(b);
+    const perf_side small = perf_compute_small_side(b->compute);
     double us[SMALL];
     weir_status status = WEIR_OK;
     for (uint32_t i = 0; i < gathers && status == WEIR_OK; i++) {
-        status = put_gather(b);
+        status = gather.put(gather.context);
     }
     for (uint32_t i = 0; i < SMALL && status == WEIR_OK; i++) {
-        double ms = 0;
-        status = put_timed(b, put_small, rank->stream, 1);
-        if (status == WEIR_OK) {
-            status = weir_stream_wait(rank->device, rank->stream, 0);
-        }
-        if (status == WEIR_OK) {
-            status = weir_event_elapsed(rank->device, rank->events[0], rank->events[1], &ms);
-        }
-        us[i] = ms * 1e3;
+        status = perf_time_side(rank, &small, 1, NULL, 0, &us[i]);
     }
     if (status == WEIR_OK) {
         perf_sort(us, SMALL);
@@ -166,37 +87,32 @@ static weir_status check(const beside *b, uint64_t *wrong)
     return status;
 }
 
-/* How often `one` us fit into `all` us, with room to spare. */
-static uint32_t enough(double all, double one)
-{
-    const double times = 2 * all / (one > 0.1 ? one : 0.1) + 2;
-    return times < 1000 ? (uint32_t)times : 1000;
-}
-
-static weir_status measure(const beside *b, beside_times *t)
+static weir_status measure(beside *b, beside_times *t)
 {
     perf_rank *rank = b->rank;
     const uint32_t times = rank->options->iters != 0 ? rank->options->iters : rank->gpu ? 10 : 2;
+    const perf_side gather = gather_side(b);
+    const perf_side compute = perf_compute_side(b->compute);
     weir_status status = weir_device_fill(rank->device, weir_memory_pointer(b->out), 0, b->count * b->row_bytes);
     for (uint32_t round = 0; round < 2 && status == WEIR_OK; round++) { /* the first one warms up */
-        status = time_side(b, put_gather, b->stream, times, NULL, 0, &t->gather);
+        status = perf_time_side(rank, &gather, times, NULL, 0, &t->gather);
         if (status == WEIR_OK) {
-            status = time_side(b, put_compute, rank->stream, times, NULL, 0, &t->compute);
+            status = perf_time_side(rank, &compute, times, NULL, 0, &t->compute);
         }
     }
     if (status == WEIR_OK) {
-        status = time_side(b, put_gather, b->stream, times, put_compute, enough(times * t->gather, t->compute),
-                           &t->gather_beside);
+        status = perf_time_side(rank, &gather, times, &compute, perf_fill_time(times * t->gather, t->compute),
+                                &t->gather_beside);
     }
     if (status == WEIR_OK) {
-        status = time_side(b, put_compute, rank->stream, times, put_gather, enough(times * t->compute, t->gather),
-                           &t->compute_beside);
+        status = perf_time_side(rank, &compute, times, &gather, perf_fill_time(times * t->compute, t->gather),
+                                &t->compute_beside);
     }
     if (status == WEIR_OK) {
         status = time_small(b, 0, &t->small);
     }
     if (status == WEIR_OK) {
-        status = time_small(b, enough(SMALL * 100.0, t->gather), &t->small_beside);
+        status = time_small(b, perf_fill_time(SMALL * 100.0, t->gather), &t->small_beside);
     }
     return status == WEIR_OK ? check(b, &t->wrong) : status;
 }
@@ -205,7 +121,7 @@ static void report(const beside *b, const beside_times *t)
 {
     const double bytes = (double)b->count * (double)b->row_bytes;
     const perf_field fields[] = {
-        perf_text("beside", b->gemm ? "gemm" : "compute"),
+        perf_text("beside", perf_compute_name(b->compute)),
         perf_count("sms", weir_stream_multiprocessors(b->rank->device, b->stream)),
         perf_count("blocks", b->blocks),
         perf_count("row_bytes", b->row_bytes),
@@ -248,35 +164,6 @@ static weir_status measure_stream(beside *b, uint32_t sms)
 
 /* ---- setup ------------------------------------------------------------------------------------------------- */
 
-static weir_status open_gemm(beside *b)
-{
-    perf_rank *rank = b->rank;
-    int (*create)(void **handle) = NULL;
-    int (*set_stream)(void *handle, void *stream) = NULL;
-    static const char *const names[] = { "libcublas.so.13", "libcublas.so.12", "libcublas.so" };
-    if (!rank->gpu) {
-        return perf_fail(rank, WEIR_ERR_UNSUPPORTED, "gather: --beside gemm needs a GPU");
-    }
-    for (uint32_t i = 0; i < ROWS(names) && b->library == NULL; i++) {
-        b->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    }
-    if (b->library == NULL) {
-        return perf_fail(rank, WEIR_ERR_UNSUPPORTED, "gather: --beside gemm: %s; --beside compute needs no cuBLAS",
-                         dlerror());
-    }
-    *(void **)&create = dlsym(b->library, "cublasCreate_v2");
-    *(void **)&set_stream = dlsym(b->library, "cublasSetStream_v2");
-    *(void **)&b->gemm_ex = dlsym(b->library, "cublasGemmEx");
-    const weir_status status = perf_cuda_open(rank, &b->cuda); /* cuBLAS works in the current context */
-    if (status != WEIR_OK) {
-        return status;
-    }
-    return create != NULL && set_stream != NULL && b->gemm_ex != NULL && create(&b->handle) == 0 &&
-                   set_stream(b->handle, rank->stream) == 0
-               ? WEIR_OK
-               : perf_fail(rank, WEIR_ERR_DEVICE, "gather: cuBLAS does not start");
-}
-
 static weir_status create(beside *b, uint64_t span)
 {
     perf_rank *rank = b->rank;
@@ -295,9 +182,6 @@ static weir_status create(beside *b, uint64_t span)
     }
     if (status == WEIR_OK) {
         status = weir_memory_allocate(rank->comm, sizeof(uint64_t), &host, &b->wrong);
-    }
-    if (status == WEIR_OK) {
-        status = weir_memory_allocate(rank->comm, b->gemm ? (uint64_t)SIDE * SIDE * 6 : 8 << 20, NULL, &b->data);
     }
     if (status != WEIR_OK) {
         return status;
@@ -319,14 +203,13 @@ static weir_status create(beside *b, uint64_t span)
     if (status == WEIR_OK) {
         status = weir_stream_wait(rank->device, rank->stream, 0);
     }
-    return status == WEIR_OK && b->gemm ? open_gemm(b) : status;
+    return status == WEIR_OK ? perf_compute_open(rank, rank->options->beside, rank->stream, &b->compute) : status;
 }
 
 static void destroy(beside *b)
 {
-    perf_cuda_close(b->cuda); /* cuBLAS stays until the process ends */
+    perf_compute_close(b->compute);
     weir_table_destroy(b->table);
-    weir_memory_destroy(b->data);
     weir_memory_destroy(b->wrong);
     weir_memory_destroy(b->ids);
     weir_memory_destroy(b->out);
@@ -342,11 +225,10 @@ weir_status gather_beside(perf_rank *rank)
     beside b;
     memset(&b, 0, sizeof b);
     b.rank = rank;
-    b.gemm = strcmp(options->beside, "gemm") == 0;
     b.row_bytes = options->row_bytes.count != 0 ? options->row_bytes.values[0] : 128;
     b.count = options->rows != 0 ? options->rows : rank->gpu ? 400000 : 512;
     b.blocks = options->blocks.count != 0 ? (uint32_t)options->blocks.values[0] : rank->gpu ? 8 : 1;
-    if ((!b.gemm && strcmp(options->beside, "compute") != 0) || b.row_bytes % 4 != 0 || b.row_bytes == 0 ||
+    if (!perf_compute_knows(options->beside) || b.row_bytes % 4 != 0 || b.row_bytes == 0 ||
         span / b.row_bytes < b.count) {
         return perf_fail(
             rank, WEIR_ERR_INVALID,

@@ -37,12 +37,6 @@ uint64_t gather_step(uint64_t limit);
 
 /* ---- perf/beside.c ---------------------------------------------------------------------------------------- */
 
-typedef struct beside_args {
-    float *out; /* one for each thread */
-    uint32_t work;
-} beside_args;
-extern const weir_kernel *const beside_multiply;
-
 /* weir-perf gather --beside, and --calibrate (perf/calibrate.c). */
 weir_status gather_beside(perf_rank *rank);
 weir_status gather_calibrate(perf_rank *rank);
