@@ -385,6 +385,33 @@ def beside(program):
     expect(result.returncode == 1 and "compute or gemm" in result.stdout, f"refusal: {result.stdout}")
 
 
+def collective_beside(program):
+    """Collectives beside a computation: a row for each size, with no wrong element, also in graphs and for transfers."""
+    for command, options in (("allreduce", ("--graph", "--check")), ("sendrecv", ()), ("allgather_parts", ())):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "results.json")
+            result = start(program, command, "--device", "cpu", "-g", "2", "-n", "2", "--sizes", "1K,30000", "--blocks",
+                           "1", "--beside", "gemm", *options, "--json", path)
+            expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+            with open(path, encoding="utf-8") as file:
+                rows = json.load(file)["rows"]
+        expect(len(rows) == 2, f"{len(rows)} rows of {command}")
+        for row in rows:
+            expect(row["wrong"] == 0 and row["beside"] == "compute" and row["blocks"] == 1, f"{command}: {row}")
+            for alone, beside_it, slowdown in (("time_us", "beside_us", "slowdown"),
+                                               ("compute_us", "compute_beside_us", "compute_slowdown")):
+                ratio = row[beside_it] / row[alone]
+                expect(row[alone] > 0 and abs(row[slowdown] - ratio) < 0.01 * ratio + 0.002, f"{command}: {row}")
+            longer = max(row["time_us"], row["compute_us"])
+            ratio = row["together_us"] / longer
+            expect(abs(row["together"] - ratio) < 0.01 * ratio + 0.002, f"{command}: {row}")
+    for options, text in ((("--beside", "nothing"), "compute or gemm"),
+                          (("--beside", "gemm", "--tune", "/tmp/x"), "weir alone"),
+                          (("--beside", "gemm", "--compare", "nccl"), "weir alone")):
+        result = start(program, "allreduce", "--device", "cpu", *options)
+        expect(result.returncode == 1 and text in result.stdout, f"refusal of {options}: {result.stdout}")
+
+
 def calibrate(program):
     """The time of a row for each span from 64 KiB on, and what weir_table_opts gets."""
     with tempfile.TemporaryDirectory() as folder:
@@ -787,7 +814,8 @@ def wrong_result(program):
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
-         "gather": gather, "beside": beside, "calibrate": calibrate, "scatter": scatter, "pack": pack, "strided": strided, "halo": halo,
+         "gather": gather, "beside": beside, "collective_beside": collective_beside, "calibrate": calibrate,
+         "scatter": scatter, "pack": pack, "strided": strided, "halo": halo,
          "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "sendrecv": sendrecv, "forms": forms, "copies": copies, "plot": plot, "tune": tune,
          "tuned_again": tuned_again, "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes,

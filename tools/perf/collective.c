@@ -198,6 +198,9 @@ static weir_status create_bench(perf_rank *rank, uint64_t largest, uint64_t thre
     }
     if (status == WEIR_OK) {
         report_facts(b);
+        status = perf_beside_open(b);
+    }
+    if (status == WEIR_OK) {
         status = open_nccl(b, bytes);
     }
     return status;
@@ -212,6 +215,7 @@ static void destroy_bench(perf_bench *b)
         perf_cuda_free(b->cuda, b->plain[1]);
     }
     perf_cuda_close(b->cuda);
+    perf_beside_close(b);
     perf_parts_close(b);
     weir_collective_destroy(b->collective);
     weir_memory_destroy(b->wrong);
@@ -308,10 +312,8 @@ static bool has_in_place(const perf_bench *b, weir_collective_form form)
            (form != WEIR_FORM_COPIES || (kind != WEIR_ALL_TO_ALL && kind != WEIR_SCATTER));
 }
 
-static weir_status measure_weir(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
-                                perf_result *results)
+static perf_party party_of_weir(perf_bench *b)
 {
-    char how[64];
     perf_party ours = { call_weir, b->collective, (char *)weir_memory_pointer(b->send),
                         (char *)weir_memory_pointer(b->recv), NULL };
     if (b->parts != NULL) {
@@ -321,11 +323,22 @@ static weir_status measure_weir(perf_bench *b, uint64_t count, uint64_t bytes, c
         ours.call = perf_sendrecv_call_weir;
         ours.context = b;
     }
+    return ours;
+}
+
+static weir_status measure_weir(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
+                                perf_result *results)
+{
+    char how[64];
+    const perf_party ours = party_of_weir(b);
     (void)snprintf(how, sizeof how, "%s, %" PRIu32 " blocks of %" PRIu32, perf_form_names[chosen->form],
                    chosen->shape.blocks, chosen->shape.threads);
     show_progress(b, bytes, how);
     weir_status status = perf_measure(b, &ours, count, bytes, false, &results[OUT]);
-    if (status == WEIR_OK && has_in_place(b, chosen->form)) {
+    if (status == WEIR_OK && b->compute != NULL) {
+        show_progress(b, bytes, "beside the computation");
+        status = perf_beside_measure(b, &ours, count, bytes, chosen, &results[OUT]);
+    } else if (status == WEIR_OK && has_in_place(b, chosen->form)) {
         show_progress(b, bytes, "in place");
         status = perf_measure(b, &ours, count, bytes, true, &results[IN]);
     }
@@ -430,8 +443,10 @@ static weir_status measure_row(perf_bench *b, uint64_t count, weir_collective_fo
     if (status == WEIR_OK) {
         status = measure_weir(b, count, bytes, chosen, results);
     }
-    if (status == WEIR_OK) {
+    if (status == WEIR_OK && b->compute == NULL) {
         report_row(b, count, bytes, chosen, results);
+    }
+    if (status == WEIR_OK) {
         perf_tune_add(&b->tune, bytes, chosen, most, results[OUT].us);
         b->rows++;
         b->wrong_rows += results[OUT].wrong + results[IN].wrong != 0 ? 1 : 0;
@@ -568,7 +583,7 @@ static int start_collective(const perf_options *options, char **arguments);
 
 #define FORMLESS                                                                                              \
     "-b -e -f --sizes -g -d -n -w --graph --check --register --compare --nccl --nccl-ctas --blocks --threads" \
-    " --host-ranks --match-nccl"
+    " --host-ranks --match-nccl --beside"
 #define UNTUNED FORMLESS " -o --form"
 #define OPTIONS UNTUNED " --tune"
 

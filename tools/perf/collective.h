@@ -3,6 +3,7 @@
 #ifndef WEIR_PERF_COLLECTIVE_H
 #define WEIR_PERF_COLLECTIVE_H
 
+#include "tools/perf/compute.h"
 #include "tools/perf/cuda.h"
 #include "tools/perf/nccl.h"
 
@@ -83,8 +84,10 @@ typedef struct perf_bench {
     weir_collective *collective;
     weir_memory *send;
     weir_memory *recv;
-    weir_memory *wrong; /* a count */
-    perf_parts *parts;  /* of operations that take them */
+    weir_memory *wrong;    /* a count */
+    perf_parts *parts;     /* of operations that take them */
+    perf_compute *compute; /* of --beside, on a stream of its own: */
+    void *compute_stream;
     perf_cuda *cuda;
     perf_nccl *nccl;
     void *plain[2]; /* NCCL's send and receive buffers */
@@ -121,6 +124,20 @@ typedef struct perf_result {
  * size. */
 weir_status perf_measure(perf_bench *b, const perf_party *by, uint64_t count, uint64_t bytes, bool in_place,
                          perf_result *out);
+
+/* The request of one operation, as this rank calls it. */
+void perf_make_request(const perf_bench *b, const perf_party *by, uint64_t count, bool in_place,
+                       weir_collective_request *out);
+
+/* ---- beside a computation (--beside) -------------------------------------------------------------------------- */
+
+/* Does nothing without --beside. close also undoes a part of open. */
+weir_status perf_beside_open(perf_bench *b);
+void perf_beside_close(perf_bench *b);
+/* Times the operation and the computation alone, beside each other, and together, and reports a row. `measured` is the
+ * operation alone, checked. */
+weir_status perf_beside_measure(perf_bench *b, const perf_party *by, uint64_t count, uint64_t bytes,
+                                const perf_choice *chosen, const perf_result *measured);
 
 /* ---- parts ------------------------------------------------------------------------------------------------ */
 

@@ -24,7 +24,8 @@ typedef struct task {
 } task;
 
 /* In place, the send buffer is a part of the receive buffer or the other way round. */
-static void make_task(perf_bench *b, const perf_party *by, uint64_t count, bool in_place, task *out)
+void perf_make_request(const perf_bench *b, const perf_party *by, uint64_t count, bool in_place,
+                       weir_collective_request *out)
 {
     const uint64_t part = count * weir_dtype_bytes(b->wish.dtype) * b->rank->rank;
     char *send = in_place ? by->recv : by->send;
@@ -37,15 +38,12 @@ static void make_task(perf_bench *b, const perf_party *by, uint64_t count, bool 
     } else if (in_place && (b->wish.what->kind == WEIR_REDUCE_SCATTER || b->wish.what->kind == WEIR_SCATTER)) {
         recv += part;
     }
-    out->bench = b;
-    out->party = by;
-    out->in_place = in_place;
-    out->request.kind = b->wish.what->kind;
-    out->request.dtype = (weir_dtype)b->wish.dtype;
-    out->request.op = (weir_op)b->wish.op;
-    out->request.count = count;
-    out->request.send = send;
-    out->request.recv = recv;
+    out->kind = b->wish.what->kind;
+    out->dtype = (weir_dtype)b->wish.dtype;
+    out->op = (weir_op)b->wish.op;
+    out->count = count;
+    out->send = send;
+    out->recv = recv;
 }
 
 /* Writes or checks the data of one operation. */
@@ -218,8 +216,8 @@ weir_status perf_measure(perf_bench *b, const perf_party *by, uint64_t count, ui
 {
     perf_rank *rank = b->rank;
     const bool check = rank->options->check;
-    task t;
-    make_task(b, by, count, in_place, &t);
+    task t = { .bench = b, .party = by, .in_place = in_place };
+    perf_make_request(b, by, count, in_place, &t.request);
     weir_status status = weir_device_fill(rank->device, weir_memory_pointer(b->wrong), 0, sizeof(uint64_t));
     if (status == WEIR_OK) {
         status = run_checked(b, &t, check ? CHECKS : 1, 0);

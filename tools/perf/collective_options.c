@@ -126,6 +126,16 @@ static const char *refuse_compared(const perf_options *options, const perf_opera
                : "--compare nccl-zero measures allgather and all_to_all";
 }
 
+/* Why --beside does not fit, or NULL. */
+static const char *refuse_beside(const perf_options *options)
+{
+    return options->beside == NULL                ? NULL
+           : !perf_compute_knows(options->beside) ? "--beside is compute or gemm"
+           : options->tune != NULL || options->compare != NULL
+               ? "--beside measures weir alone, without --compare and --tune"
+               : NULL;
+}
+
 bool perf_take_wish(const char *command, const perf_options *options, perf_wish *out)
 {
     memset(out, 0, sizeof *out);
@@ -148,6 +158,8 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
         refused = "-o scaled_sum takes f64, f32, f16 and bf16";
     } else if (refuse_compared(options, out->what) != NULL) {
         refused = refuse_compared(options, out->what);
+    } else if (refuse_beside(options) != NULL) {
+        refused = refuse_beside(options);
     } else if (options->nccl_ctas != 0 && options->compare == NULL) {
         refused = "--nccl-ctas needs --compare nccl";
     } else if (options->nccl != NULL && options->compare == NULL) {

@@ -58,7 +58,7 @@ typedef struct perf_options {
     perf_list row_bytes;
     perf_list spans;     /* bytes of the table */
     bool calibrate;      /* of gather */
-    const char *beside;  /* of gather: a computation */
+    const char *beside;  /* of collectives and gather: a computation */
     perf_list sms;       /* of the gather's stream */
     uint32_t planes;     /* of pages: pieces of a page */
     const char *order;   /* of ids */

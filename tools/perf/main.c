@@ -85,7 +85,7 @@ static const option_row option_rows[] = {
     { "--row-bytes", OPTION_LIST, offsetof(perf_options, row_bytes), "LIST", "sizes of rows; default 128" },
     { "--span", OPTION_LIST, offsetof(perf_options, spans), "LIST", "bytes of the table; default 512M" },
     { "--beside", OPTION_TEXT, offsetof(perf_options, beside), "WHAT",
-      "a computation beside the gather: compute, gemm" },
+      "a computation beside a collective or a gather: compute, gemm" },
     { "--sms", OPTION_LIST, offsetof(perf_options, sms), "LIST", "multiprocessors of the gather's stream; default 8" },
     { "--calibrate", OPTION_FLAG, offsetof(perf_options, calibrate), "", "measure reach_bytes and miss_ns of tables" },
     { "--planes", OPTION_NUMBER, offsetof(perf_options, planes), "N", "pieces of a page; default 1" },
