@@ -1044,7 +1044,7 @@ MUTANTS = [
     Mutant("exchange-slot", DEVICE + "impl/collective_exchange.h", "weir_exchange_ready",
            "s->messages < 2 ||", "1 ||", "a sender does not wait until its slot is free",
            collective("Exchange", "LargeTransfersUseAllColumns")),
-    Mutant("exchange-memory", DEVICE + "impl/collective_exchange.h", "weir_exchange_place",
+    Mutant("exchange-grown", DEVICE + "impl/collective_exchange.h", "weir_exchange_place",
            "s->grown = (call & WEIR_EXCHANGE_GROWN) != 0;", "s->grown = x->grown | (call & 0);",
            "a receive looks for messages in the memory of its own launch",
            collective("CollectiveGrow", "ExchangesMeetAcrossIt")),
