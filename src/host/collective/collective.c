@@ -208,6 +208,16 @@ weir_status weiri_collective_agree(weir_collective *collective, const char *call
     return weiri_team_agree(&collective->host, across, call, mine, waits);
 }
 
+/* Copies a few zeros within the new memory. CUDA may load a kernel for the first copy within a GPU, and wait for the
+ * GPU's other kernels to do so. Before the first copy of WEIR_FORM_COPIES a kernel waits for the other ranks. Those
+ * that are threads of this process, on the same GPU, could not launch theirs meanwhile. */
+static weir_status load_copies(weir_device *device, const weir_memory *memory)
+{
+    char *zeros = (char *)weir_memory_pointer(memory);
+    const weir_status status = weir_device_copy(device, zeros + WEIR_CELL_BYTES, zeros, 1);
+    return status == WEIR_OK ? weir_device_copy(device, zeros + WEIR_CELL_BYTES, zeros, WEIR_CELL_BYTES) : status;
+}
+
 /* `mine` is the outcome of this rank's part of create so far. */
 static weir_status open_memories(weir_collective *collective, uint64_t bytes, weir_status mine)
 {
@@ -222,6 +232,9 @@ static weir_status open_memories(weir_collective *collective, uint64_t bytes, we
     }
     if (mine == WEIR_OK) {
         mine = weir_memory_allocate(comm, bytes, NULL, &local);
+    }
+    if (mine == WEIR_OK && device->ranks > 1) {
+        mine = load_copies(comm->device, local);
     }
     collective->memory.local = local;
     if (mine == WEIR_OK) {
