@@ -76,11 +76,18 @@ bool weiri_mpi_device_find(const void *pointer, weiri_mpi_device **out)
     return *out != NULL;
 }
 
-bool weiri_mpi_device_accesses(const weiri_mpi_device *device, const void *pointer)
+bool weiri_mpi_device_accesses(const weiri_mpi_device *device, const void *pointer, bool *there)
 {
     weir_device_place place;
-    return weiri_mpi_settings_get()->device[0] != '\0' ||
-           (weir_device_locate(pointer, &place) == WEIR_OK && strcmp(place.device, device->name) == 0);
+    *there = weiri_mpi_settings_get()->device[0] != '\0';
+    if (*there) {
+        return true;
+    }
+    if (weir_device_locate(pointer, &place) != WEIR_OK || strcmp(place.device, device->name) != 0) {
+        return false;
+    }
+    *there = place.kind == WEIR_MEMORY_DEVICE;
+    return true;
 }
 
 bool weiri_mpi_device_copy(weiri_mpi_device *device, void *dst, const void *src, uint64_t bytes)

@@ -36,8 +36,9 @@ bool weiri_mpi_device_stages_there(void);
 /* Sets *out to the device that owns the memory of `pointer`, or to NULL for host memory, pinned or not. False: a device
  * owns the memory, but cannot be used. */
 bool weiri_mpi_device_find(const void *pointer, weiri_mpi_device **out);
-/* Whether kernels of the device can access the memory: its own, or host memory that is pinned for it. */
-bool weiri_mpi_device_accesses(const weiri_mpi_device *device, const void *pointer);
+/* Whether kernels of the device can access the memory: its own, for which *there is true, or host memory that is pinned
+ * for it. */
+bool weiri_mpi_device_accesses(const weiri_mpi_device *device, const void *pointer, bool *there);
 
 /* NULL, with the reason explained, without memory. */
 weiri_mpi_stage *weiri_mpi_stage_take(weiri_mpi_device *device, uint64_t bytes);

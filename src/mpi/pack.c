@@ -28,17 +28,11 @@ static bool copy_packed(void *to, const void *from, uint64_t bytes)
     return true;
 }
 
-/* Whether the packed side is memory of the same device. */
-static bool is_there(const weiri_mpi_data *data, const void *packed)
-{
-    weiri_mpi_device *device = NULL;
-    return weiri_mpi_device_find(packed, &device) && device == data->device;
-}
-
 static bool pack(const weiri_mpi_data *data, void *out)
 {
-    if (weiri_mpi_device_accesses(data->device, out)) {
-        return weiri_mpi_data_pack(data, out, is_there(data, out));
+    bool there;
+    if (weiri_mpi_device_accesses(data->device, out, &there)) {
+        return weiri_mpi_data_pack(data, out, there);
     }
     weiri_mpi_stage *stage = weiri_mpi_stage_take(data->device, data->bytes);
     const bool good = stage != NULL && weiri_mpi_data_pack(data, stage->memory, weiri_mpi_device_stages_there()) &&
@@ -49,8 +43,9 @@ static bool pack(const weiri_mpi_data *data, void *out)
 
 static bool unpack(const weiri_mpi_data *data, const void *in)
 {
-    if (weiri_mpi_device_accesses(data->device, in)) {
-        return weiri_mpi_data_unpack(data, in, data->bytes, is_there(data, in));
+    bool there;
+    if (weiri_mpi_device_accesses(data->device, in, &there)) {
+        return weiri_mpi_data_unpack(data, in, data->bytes, there);
     }
     weiri_mpi_stage *stage = weiri_mpi_stage_take(data->device, data->bytes);
     const bool good = stage != NULL && copy_packed(stage->memory, in, data->bytes) &&
