@@ -35,6 +35,38 @@ Operation operation(uint32_t kind)
 
 uint32_t kinds(const weirt_rank *rank) { return plan_of(rank)->host_ranks != 0 ? ALL_TO_ALL_V : KINDS; }
 
+// Further calls inside a host, in the parts of the buffers behind those of the operations.
+enum More { EXCHANGE, PARTS, COPIES, MORE };
+
+// They allocate nothing.
+uint32_t more_calls(const weirt_rank *rank)
+{
+    const Plan *plan = plan_of(rank);
+    return plan->host_ranks != 0 || plan->fault == ALLOCATION ? 0 : MORE;
+}
+
+Operation data_of(uint32_t more) { return { ALLGATHER, WEIR_I32, WEIR_SUM, 20, 0, 0, false, false, KINDS + more }; }
+
+weir_status call_more(const Bench *b, uint32_t more, void *send, void *recv)
+{
+    const uint32_t peer = 1 - b->rank->rank;
+    const weir_transfer both[] = { { send, 20, WEIR_I32, peer, false }, { recv, 20, WEIR_I32, peer, true } };
+    const weir_extent extents[] = { { 0, 20 }, { 20, 20 } };
+    if (more == EXCHANGE) {
+        return weir_exchange(b->collective, both, 2, b->stream);
+    }
+    if (more == PARTS) {
+        return weir_allgather_v(b->collective, send, recv, extents, WEIR_I32, b->stream);
+    }
+    const weir_status status = weir_collective_force(b->collective, WEIR_FORM_COPIES, 0);
+    return status != WEIR_OK ? status : weir_allgather(b->collective, send, recv, 20, WEIR_I32, b->stream);
+}
+
+Bytes expected_of(uint32_t more, uint32_t rank)
+{
+    return more == EXCHANGE ? sent(data_of(more), 1 - rank, 2) : expected(data_of(more), rank, 2);
+}
+
 char *part_of(weir_memory *memory, uint32_t kind)
 {
     return static_cast<char *>(weir_memory_pointer(memory)) + kind * part_bytes;
@@ -43,9 +75,10 @@ char *part_of(weir_memory *memory, uint32_t kind)
 // Set-up before faults.
 bool set_up_alone(Bench *b)
 {
-    Bytes data(KINDS * part_bytes);
-    for (uint32_t kind = 0; kind < KINDS; kind++) {
-        const Bytes send = sent(operation(kind), b->rank->rank, b->rank->size);
+    Bytes data((KINDS + MORE) * part_bytes);
+    for (uint32_t kind = 0; kind < KINDS + MORE; kind++) {
+        const Operation o = kind < KINDS ? operation(kind) : data_of(kind - KINDS);
+        const Bytes send = sent(o, b->rank->rank, b->rank->size);
         std::copy(send.begin(), send.end(), data.begin() + kind * part_bytes);
     }
     return weirt_comm_open(b->rank, 0, &b->comm) &&
@@ -78,13 +111,17 @@ weir_status set_up_together(Bench *b)
 weir_status operate(Bench *b)
 {
     weir_status status = WEIR_OK;
-    Bytes have(KINDS * part_bytes);
+    Bytes have((KINDS + MORE) * part_bytes);
+    const uint32_t mores = more_calls(b->rank);
     for (uint32_t kind = 0; kind < kinds(b->rank) && status == WEIR_OK; kind++) {
         const weir_collective_form form = static_cast<weir_collective_form>(WEIR_FORM_ONCE + kind % 4);
         status = weir_collective_force(b->collective, form, 0);
         if (status == WEIR_OK) {
             status = call(b, operation(kind), part_of(b->in, kind), part_of(b->out, kind));
         }
+    }
+    for (uint32_t more = 0; more < mores && status == WEIR_OK; more++) {
+        status = call_more(b, more, part_of(b->in, KINDS + more), part_of(b->out, KINDS + more));
     }
     if (status == WEIR_OK) {
         status = weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms());
@@ -106,6 +143,12 @@ weir_status operate(Bench *b)
         const Bytes want = expected(operation(kind), b->rank->rank, b->rank->size);
         if (!std::equal(want.begin(), want.end(), have.begin() + kind * part_bytes)) {
             weirt_fail(b->rank, __FILE__, __LINE__, "%s: wrong data", kind_names[kind]);
+        }
+    }
+    for (uint32_t more = 0; more < mores; more++) {
+        const Bytes want = expected_of(more, b->rank->rank);
+        if (!std::equal(want.begin(), want.end(), have.begin() + (KINDS + more) * part_bytes)) {
+            weirt_fail(b->rank, __FILE__, __LINE__, "further call %u: wrong data", more);
         }
     }
     return WEIR_OK;
