@@ -146,7 +146,7 @@ void rounds(weirt_rank *rank)
     bench_close(&bench);
 }
 
-WEIRT_STAGE_SUITE(Collective);
+WEIRT_STAGE_DATA_SUITE(Collective);
 
 // On the CPU, threads run all numbers of ranks; processes run the first number.
 void run_all(const weirt_stage *stage, std::vector<uint32_t> numbers, weirt_rank_fn body, Setting setting)

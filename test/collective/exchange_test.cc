@@ -41,7 +41,7 @@ void exchanges(weirt_rank *rank)
     bench_close(&bench);
 }
 
-class Exchange : public StageTest {
+class Exchange : public StageDataTest {
 protected:
     void random(std::vector<uint32_t> numbers, Setting setting)
     {

@@ -7,7 +7,7 @@
 
 namespace {
 
-WEIRT_STAGE_SUITE(CollectiveGrow);
+WEIRT_STAGE_DATA_SUITE(CollectiveGrow);
 WEIRT_PROCESS_SUITE(CollectiveGrowDeath);
 
 bool is_gpu(const weirt_rank *rank) { return rank->stage->kind[0] == 'g'; }

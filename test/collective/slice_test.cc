@@ -174,7 +174,7 @@ void all_slices(weirt_rank *rank)
     bench_close(&b);
 }
 
-WEIRT_STAGE_SUITE(CollectiveSlices);
+WEIRT_STAGE_DATA_SUITE(CollectiveSlices);
 
 void run_ranks(const weirt_stage *stage, std::vector<uint32_t> numbers, Setting setting)
 {

@@ -258,7 +258,7 @@ void exchanges(weirt_rank *rank)
 
 class HaloForms : public ::testing::TestWithParam<std::tuple<int, int>> {
 protected:
-    void SetUp() override { weirt_require_stage(stage()); }
+    void SetUp() override { weirt_require_data_stage(stage()); }
     const weirt_stage *stage() const { return &weirt_stages[std::get<0>(GetParam())]; }
     void run(Plan plan, weirt_rank_fn body) const
     {

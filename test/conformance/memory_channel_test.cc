@@ -620,7 +620,7 @@ WEIRT_STAGE_SUITE(MemoryChannel);
 
 class Transfer : public ::testing::TestWithParam<std::tuple<int, int>> {
 protected:
-    void SetUp() override { weirt_require_stage(stage()); }
+    void SetUp() override { weirt_require_data_stage(stage()); }
     const weirt_stage *stage() const { return &weirt_stages[std::get<0>(GetParam())]; }
     void run(weirt_rank_fn body)
     {

@@ -42,11 +42,8 @@ class WindowTest : public ::testing::TestWithParam<std::tuple<int, uint32_t>> {
 protected:
     void SetUp() override
     {
-        const char *reason = weirt_stage_missing(stage());
-        if (reason != nullptr) {
-            GTEST_SKIP() << reason;
-        }
-        if (way().transport != nullptr && std::strcmp(way().transport, "ofi") == 0) {
+        weirt_require_data_stage(stage());
+        if (!IsSkipped() && way().transport != nullptr && std::strcmp(way().transport, "ofi") == 0) {
             require_ofi();
         }
     }

@@ -21,6 +21,15 @@ inline void weirt_require_stage(const weirt_stage *stage)
     }
 }
 
+/* The same for cases whose ranks run the same code as threads and as processes: sanitizers check it between threads. */
+inline void weirt_require_data_stage(const weirt_stage *stage)
+{
+    if (stage->processes && weirt_sanitizer()[0] != '\0') {
+        GTEST_SKIP() << "sanitizers check the same code in the stage of threads";
+    }
+    weirt_require_stage(stage);
+}
+
 class StageTest : public ::testing::TestWithParam<int> {
 protected:
     void SetUp() override { weirt_require_stage(stage()); }
@@ -35,6 +44,11 @@ protected:
         }
         run(1, body);
     }
+};
+
+class StageDataTest : public StageTest {
+protected:
+    void SetUp() override { weirt_require_data_stage(stage()); }
 };
 
 /* Cases that run once a stage and number of ranks. */
@@ -53,9 +67,13 @@ inline std::string weirt_stage_ranks_name(const ::testing::TestParamInfo<std::tu
 
 inline std::string weirt_stage_name(const ::testing::TestParamInfo<int> &info) { return weirt_stages[info.param].name; }
 
-/* A suite on all stages; on all stages with each of the numbers of ranks; on the stages whose ranks are processes. */
+/* A suite on all stages; one that sanitizers check between threads alone; one on all stages with each of the numbers of
+ * ranks; one on the stages whose ranks are processes. */
 #define WEIRT_STAGE_SUITE(Suite)       \
     class Suite : public StageTest {}; \
+    INSTANTIATE_TEST_SUITE_P(Stages, Suite, ::testing::Values(0, 1, 2, 3), weirt_stage_name)
+#define WEIRT_STAGE_DATA_SUITE(Suite)      \
+    class Suite : public StageDataTest {}; \
     INSTANTIATE_TEST_SUITE_P(Stages, Suite, ::testing::Values(0, 1, 2, 3), weirt_stage_name)
 #define WEIRT_STAGE_RANKS_SUITE(Suite, ...)                                                                         \
     class Suite : public StageRanksTest {};                                                                         \
