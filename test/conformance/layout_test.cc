@@ -282,9 +282,11 @@ void each_layout(weirt_rank *rank)
 
 TEST_P(Layout, PackAndUnpackOfEachLayout) { run_alone(each_layout); }
 
+// Alignments change no order of accesses: the thread sanitizer checks few.
 void alignments(weirt_rank *rank)
 {
     World world(rank);
+    const uint64_t stride = std::string(weirt_sanitizer()) == "thread" ? 5 : 1;
     std::vector<Described> some;
     some.push_back(run_of(rank, 300));
     some.push_back(nest(rank, 16, { { 11, 48 } }));
@@ -295,7 +297,7 @@ void alignments(weirt_rank *rank)
     some.push_back(at_places(rank, run_of(rank, 37), { 500, 0, 77, 1000, 301 }));
     for (Described &d : some) {
         if (world.ready && WEIRT_OK(rank, weir_layout_commit(d.layout, world.c.device))) {
-            for (uint64_t i = 0; i < 16; i++) {
+            for (uint64_t i = 0; i < 16; i += stride) {
                 const Part whole = { 0, d.bytes.size() };
                 check_pack(world, d, 1, { i, 0 }, { whole });
                 check_pack(world, d, 1, { i * 7 % 16, i }, { whole });
