@@ -9,7 +9,7 @@
 static weir_status copy(const weir_collective *collective, void *stream, char *to, const char *from, uint64_t bytes)
 {
     weir_device *device = collective->comm->device;
-    return bytes == 0 || to == from ? WEIR_OK : device->ops->copy_async(device, stream, to, from, bytes);
+    return to == from ? WEIR_OK : device->ops->copy_async(device, stream, to, from, bytes);
 }
 
 /* Each rank begins with the rank after it, so that the copies at a time go to different ranks. */
@@ -29,9 +29,11 @@ static weir_status copy_all(const weir_collective *collective, const weiri_step 
             status = device->ops->store_async(device, step->stream, weir_copies_word(c, c->rank, peer), DONE);
         }
     }
-    return status == WEIR_OK ? copy(collective, step->stream, m->recv + m->recv_at[c->rank],
-                                    m->send + m->send_at[c->rank], m->recv_bytes[c->rank])
-                             : status;
+    if (status != WEIR_OK || m->recv_bytes[c->rank] == 0) { /* without bytes, send and recv may be NULL */
+        return status;
+    }
+    return copy(collective, step->stream, m->recv + m->recv_at[c->rank], m->send + m->send_at[c->rank],
+                m->recv_bytes[c->rank]);
 }
 
 weir_status weiri_copies_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args)

@@ -161,11 +161,14 @@ static weir_status find_memory(const weir_halo *halo, weiri_halo_part *part, con
             status = check_range(part, &to, "to", given->to_offset, channel.local_bytes);
         }
     }
+    if (status != WEIR_OK) {
+        return status;
+    }
     part->from_memory = channel.local + given->from_offset;
     part->to_memory = channel.local + given->to_offset;
     part->remote = channel.remote;
     part->remote_bytes = channel.remote_bytes;
-    return status;
+    return WEIR_OK;
 }
 
 /* ---- plan ------------------------------------------------------------------------------------------------- */

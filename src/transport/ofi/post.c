@@ -240,7 +240,9 @@ static weir_status issue_put(weiri_ofi_queue *queue, weiri_ofi_post *post)
     }
     if (out) {
         post->written = false;
-        post->local += post->staged ? 0 : bytes;
+        if (!post->staged) {
+            post->local += bytes;
+        }
         post->address += bytes;
         post->left -= bytes;
         post->more = post->left != 0;
