@@ -19,21 +19,20 @@ std::string library()
 const Variables on_cpu = { { "WEIR_MPI_DEVICE", "cpu:0" } };
 
 // Two ranks; also as root, and with more ranks than cores. `settings` reach the ranks alone. The library is in front of
-// MPI unless `bare`.
+// MPI unless `bare`. Under sanitizers the program is linked with it.
 Ended mpirun(const std::string &cases, const Variables &settings = on_cpu, bool bare = false,
              const std::string &program = "weir-mpi-program")
 {
-    const std::string preload = bare ? "" : library();
     std::string line = "mpirun --oversubscribe -n 2 -x WEIR_CPU_THREADS=4";
-#if defined(WEIRT_TSAN_SUPPRESSIONS)
-    line += " -x TSAN_OPTIONS=suppressions=" WEIRT_TSAN_SUPPRESSIONS; // the program is linked with the library
-#elif defined(WEIRT_ASAN_LIBRARY)
-    // The sanitizer must come first. MPI's own leaks have no names: it has unloaded its components by then.
-    line += " -x ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1";
-    line += " -x LD_PRELOAD=" WEIRT_ASAN_LIBRARY ":" + preload;
-#else
-    line += " -x LD_PRELOAD=" + preload;
-#endif
+    const std::string sanitizer = weirt_sanitizer();
+    if (sanitizer == "thread") {
+        line += " -x TSAN_OPTIONS=suppressions=" WEIRT_TSAN_SUPPRESSIONS;
+    } else if (sanitizer == "address") {
+        // MPI's own leaks have no names: it has unloaded its components by then.
+        line += " -x ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1";
+    } else if (!bare) {
+        line += " -x LD_PRELOAD=" + library();
+    }
     for (const auto &variable : settings) {
         line += " -x '" + variable.first + "=" + variable.second + "'";
     }
