@@ -78,14 +78,15 @@ struct Format {
         if (std::isinf(size)) {
             return negative | (infinite ? largest + 1 : largest);
         }
-        const auto above = std::lower_bound(positive.begin(), positive.end(), size);
-        if (above == positive.end()) {
+        const double *end = positive.data() + positive.size(); // faster than iterators without optimization
+        const double *above = std::lower_bound(positive.data(), end, size);
+        if (above == end) {
             const double next = positive[largest] + (positive[largest] - positive[largest - 1]);
             const bool beyond = size - positive[largest] >= next - size; // the largest code is odd if there is a next
                                                                          // one
             return negative | (beyond && !saturates ? largest + 1 : largest);
         }
-        const uint32_t up = static_cast<uint32_t>(above - positive.begin());
+        const uint32_t up = static_cast<uint32_t>(above - positive.data());
         if (*above == size || up == 0) {
             return negative | up;
         }

@@ -2,6 +2,7 @@
 #ifndef WEIRT_OPERATIONS_H
 #define WEIRT_OPERATIONS_H
 
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -141,51 +142,63 @@ template <typename T> T join(weir_op op, T a, T b)
     return op == WEIR_PROD ? a * b : op == WEIR_MIN ? std::min(a, b) : op == WEIR_MAX ? std::max(a, b) : a + b;
 }
 
-template <typename T> T join_all(const Operation &o, const std::vector<T> &all)
+// The bits of up to 64 elements, without an allocation: the expected data takes one for each of its elements.
+class Elements {
+public:
+    void add(uint64_t bits) { all.at(used++) = bits; }
+    size_t size() const { return used; }
+    const uint64_t *begin() const { return all.data(); }
+
+private:
+    std::array<uint64_t, 64> all;
+    size_t used = 0;
+};
+
+// Joins the numbers that `read` finds in bits.
+template <typename T, typename Read> T join_all(const Operation &o, const Elements &all, Read read)
 {
-    T value = all[0];
-    for (size_t k = 1; k < all.size(); k++) {
-        value = join(o.op, value, all[k]);
+    const uint64_t *bits = all.begin();
+    const size_t size = all.size();
+    T value = read(bits[0]);
+    for (size_t k = 1; k < size; k++) {
+        value = join(o.op, value, read(bits[k]));
     }
-    return o.op == WEIR_AVG          ? value / static_cast<T>(all.size())
+    return o.op == WEIR_AVG          ? value / static_cast<T>(size)
            : o.op == WEIR_SCALED_SUM ? value * static_cast<T>(factor_of(o))
                                      : value;
 }
 
-// The bits of the reduction of these elements.
-inline uint64_t join_bits(const Operation &o, const std::vector<uint64_t> &all)
+// The number whose first bytes are those of `bits`, and the reverse.
+template <typename T> T number_of(uint64_t bits)
 {
-    std::vector<float> floats;
-    std::vector<double> doubles;
-    std::vector<int64_t> integers;
-    for (const uint64_t bits : all) {
-        if (o.dtype == WEIR_F64) {
-            double value;
-            std::memcpy(&value, &bits, sizeof value);
-            doubles.push_back(value);
-        } else if (o.dtype == WEIR_F32) {
-            float value;
-            std::memcpy(&value, &bits, sizeof value);
-            floats.push_back(value);
-        } else if (o.dtype <= WEIR_F8E5M2) {
-            floats.push_back(static_cast<float>(format_of(o.dtype).value(static_cast<uint32_t>(bits))));
-        } else {
-            integers.push_back(static_cast<int64_t>(bits));
-        }
-    }
+    T value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+template <typename T> uint64_t bits_of(T value)
+{
     uint64_t bits = 0;
-    if (o.dtype == WEIR_F64) {
-        const double value = join_all(o, doubles);
-        std::memcpy(&bits, &value, sizeof value);
-    } else if (o.dtype == WEIR_F32) {
-        const float value = join_all(o, floats);
-        std::memcpy(&bits, &value, sizeof value);
-    } else if (o.dtype <= WEIR_F8E5M2) {
-        bits = format_of(o.dtype).nearest(static_cast<double>(join_all(o, floats)));
-    } else {
-        bits = static_cast<uint64_t>(join_all(o, integers));
-    }
+    std::memcpy(&bits, &value, sizeof value);
     return bits;
+}
+
+// The bits of the reduction of these elements.
+inline uint64_t join_bits(const Operation &o, const Elements &all)
+{
+    if (o.dtype == WEIR_F64) {
+        return bits_of(join_all<double>(o, all, number_of<double>));
+    }
+    if (o.dtype == WEIR_F32) {
+        return bits_of(join_all<float>(o, all, number_of<float>));
+    }
+    if (o.dtype <= WEIR_F8E5M2) {
+        const Format &format = format_of(o.dtype);
+        const float value = join_all<float>(
+            o, all, [&format](uint64_t bits) { return static_cast<float>(format.value(static_cast<uint32_t>(bits))); });
+        return format.nearest(static_cast<double>(value));
+    }
+    return static_cast<uint64_t>(join_all<int64_t>(o, all, [](uint64_t bits) { return static_cast<int64_t>(bits); }));
 }
 
 // The reduction of the ranks' elements `index`: first over each host's ranks, then over the hosts. One of the two
@@ -194,19 +207,19 @@ inline uint64_t joined(const Operation &o, uint32_t ranks, uint64_t index)
 {
     const bool once = o.host_ranks == 0 || (o.op == WEIR_AVG && o.dtype > WEIR_F8E5M2);
     const uint32_t each = once ? ranks : o.host_ranks;
-    std::vector<uint64_t> hosts;
+    Elements hosts;
     Operation last = o;
     if (o.op == WEIR_SCALED_SUM && each > 1) {
         last.op = WEIR_SUM;
     }
     for (uint32_t first = 0; first < ranks; first += each) {
-        std::vector<uint64_t> inside;
+        Elements inside;
         for (uint32_t rank = first; rank < first + each; rank++) {
-            inside.push_back(element(o, rank, index));
+            inside.add(element(o, rank, index));
         }
-        hosts.push_back(each == 1 && ranks > 1 ? inside[0] : join_bits(o, inside));
+        hosts.add(each == 1 && ranks > 1 ? *inside.begin() : join_bits(o, inside));
     }
-    return hosts.size() == 1 ? hosts[0] : join_bits(last, hosts);
+    return hosts.size() == 1 ? *hosts.begin() : join_bits(last, hosts);
 }
 
 inline void put_element(Bytes &bytes, uint64_t index, uint32_t size, uint64_t bits)

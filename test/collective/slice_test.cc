@@ -63,9 +63,9 @@ Bytes reduced(weir_dtype dtype, weir_op op, uint32_t ranks)
     const Operation o = { ALLREDUCE, dtype, op, whole, 0, 0, false, true, 77 };
     Bytes bytes(whole * size);
     for (uint64_t i = 0; i < whole; i++) {
-        std::vector<uint64_t> all;
+        Elements all;
         for (uint32_t rank = 0; rank < ranks; rank++) {
-            all.push_back(rough(dtype, rank, i));
+            all.add(rough(dtype, rank, i));
         }
         put_element(bytes, i, size, join_bits(o, all));
     }
