@@ -395,10 +395,7 @@ void kinds_of_memory(weirt_rank *rank)
         if (!side.until("a value", [&] { return __atomic_load_n(&flag[1], __ATOMIC_ACQUIRE) == round; })) {
             return;
         }
-        uint64_t bad = 0;
-        for (uint64_t i = 0; i < size - 7; i++) {
-            bad += side.bytes(to)[7 + i] != pattern(3 + i, round, 1 - rank->rank);
-        }
+        uint64_t bad = wrong(side.bytes(to) + 7, size - 7, round, 1 - rank->rank, 3);
         for (uint64_t i = 0; i < 7; i++) {
             bad += side.bytes(to)[i] != round;
         }
@@ -414,11 +411,7 @@ void kinds_of_memory(weirt_rank *rank)
             return;
         }
         WEIRT_EXPECT(rank, is_untouched(side.bytes(into), 3));
-        bad = 0;
-        for (uint64_t i = 0; i < size - 7; i++) {
-            bad += side.bytes(into)[3 + i] != pattern(3 + i, round, rank->rank);
-        }
-        WEIRT_EXPECT(rank, bad == 0);
+        WEIRT_EXPECT(rank, wrong(side.bytes(into) + 3, size - 7, round, rank->rank, 3) == 0);
         if (!side.meet()) {
             return;
         }

@@ -53,26 +53,34 @@ inline const weiri_transport_ops *transport_named(const char *name)
     return nullptr;
 }
 
-// Byte `i` of the data of rank `rank` in round `round`.
+// The data of rank `rank` in round `round`: byte `i` is the highest of a word that grows equally from byte to byte.
+const uint64_t pattern_step = 0x9e3779b97f4a7c15u;
+
+inline uint64_t pattern_word(uint64_t i, uint64_t round, uint32_t rank)
+{
+    return (i + 1) * pattern_step + round * 0xc2b2ae3d27d4eb4fu + rank * 0x165667b19e3779f9u;
+}
+
 inline uint8_t pattern(uint64_t i, uint64_t round, uint32_t rank)
 {
-    uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u + round * 0xc2b2ae3d27d4eb4fu + rank * 0x165667b19e3779f9u;
-    return static_cast<uint8_t>(x >> 56);
+    return static_cast<uint8_t>(pattern_word(i, round, rank) >> 56);
 }
 
 inline void fill(uint8_t *at, uint64_t bytes, uint64_t round, uint32_t rank)
 {
-    for (uint64_t i = 0; i < bytes; i++) {
-        at[i] = pattern(i, round, rank);
+    uint64_t word = pattern_word(0, round, rank);
+    for (uint64_t i = 0; i < bytes; i++, word += pattern_step) {
+        at[i] = static_cast<uint8_t>(word >> 56);
     }
 }
 
-// The number of wrong bytes.
-inline uint64_t wrong(const uint8_t *at, uint64_t bytes, uint64_t round, uint32_t rank)
+// The number of wrong bytes; the first is byte `first` of the pattern.
+inline uint64_t wrong(const uint8_t *at, uint64_t bytes, uint64_t round, uint32_t rank, uint64_t first = 0)
 {
     uint64_t count = 0;
-    for (uint64_t i = 0; i < bytes; i++) {
-        count += at[i] != pattern(i, round, rank);
+    uint64_t word = pattern_word(first, round, rank);
+    for (uint64_t i = 0; i < bytes; i++, word += pattern_step) {
+        count += at[i] != static_cast<uint8_t>(word >> 56);
     }
     return count;
 }
