@@ -40,16 +40,18 @@ WEIR_API void weir_stream_destroy(weir_device *device, void *stream);
 
 typedef struct weir_stream_limits {
     size_t size;
-    uint32_t multiprocessors; /* 1 to the number of the device; a GPU rounds up to what it can split: multiples of 8 on
-                                 H200 */
+    uint32_t multiprocessors; /* 1 to the number of the device; a GPU rounds up to whole groups: 15 of 8 and one of 12
+                                 on H200 */
     int32_t priority;         /* a lower number goes first; a GPU clamps it to its range; default: 0, the lowest */
 } weir_stream_limits;
 
-/* A stream whose kernels leave the other multiprocessors free. Every call takes it. Streams get different
- * multiprocessors while the device has unused ones, then they share. Blocks that wait for each other must fit on the
- * multiprocessors of the stream: a cooperative launch checks that, and opts.blocks of a collective limits its own. On
- * the CPU it is an ordinary stream. WEIR_ERR_LIMIT: the GPU has fewer multiprocessors. WEIR_ERR_UNSUPPORTED: the driver
- * has no green contexts (CUDA 12.5 and later), or libweir was built without them. */
+/* A stream whose kernels leave the other multiprocessors free. Every call takes it. Limited streams get different
+ * multiprocessors while the device has unused ones, then they share. Kernels of ordinary streams run on all
+ * multiprocessors. To keep two kernels apart, limit both: one to 8, for example, and the other to the remaining 124.
+ * Blocks that wait for each other must fit on the multiprocessors of the stream: a cooperative launch checks that, and
+ * opts.blocks of a collective limits its own. On the CPU it is an ordinary stream. WEIR_ERR_LIMIT: the GPU has fewer
+ * multiprocessors. WEIR_ERR_UNSUPPORTED: the driver has no green contexts (CUDA 12.5 and later), or libweir was built
+ * without them. */
 WEIR_API WEIR_NODISCARD weir_status weir_stream_create_limited(weir_device *device, const weir_stream_limits *limits,
                                                                void **out);
 /* How many multiprocessors the stream's kernels may use: those of the device, or after rounding those of the limit. */

@@ -781,6 +781,32 @@ TEST_F(GpuLimited, KernelsStayOnTheMultiprocessorsOfTheStream)
     EXPECT_EQ(weir_stream_multiprocessors(device, stream), info.multiprocessors);
 }
 
+// Two streams divide the whole GPU: the second takes all that the first has left.
+TEST_F(GpuLimited, TwoStreamsTakeTheWholeGpu)
+{
+    void *limited[2] = { nullptr, nullptr };
+    if (!create(1, &limited[0])) {
+        GTEST_SKIP() << weir_last_error();
+    }
+    weir_device_info info;
+    weir_device_get_info(device, &info, sizeof info);
+    const uint32_t few = weir_stream_multiprocessors(device, limited[0]), rest = info.multiprocessors - few;
+    ASSERT_TRUE(create(rest, &limited[1]));
+    EXPECT_EQ(weir_stream_multiprocessors(device, limited[1]), rest);
+    const std::vector<bool> first = ran_on(limited[0]);
+    const std::vector<bool> second = ran_on(limited[1]);
+    EXPECT_EQ(size_of(first), few);
+    EXPECT_EQ(size_of(second), rest);
+    for (size_t i = 0; i < first.size(); i++) {
+        EXPECT_FALSE(first[i] && second[i]) << "both streams use multiprocessor " << i;
+    }
+    weir_stream_destroy(device, limited[1]);
+    ASSERT_TRUE(create(info.multiprocessors, &limited[1]));
+    EXPECT_EQ(size_of(ran_on(limited[1])), info.multiprocessors);
+    weir_stream_destroy(device, limited[0]);
+    weir_stream_destroy(device, limited[1]);
+}
+
 TEST_F(GpuLimited, LimitsThatCannotBe)
 {
     void *limited = nullptr;

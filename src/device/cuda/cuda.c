@@ -176,8 +176,6 @@ static void cuda_close(weir_device *device)
     }
     pthread_mutex_destroy(&native->stream_lock);
     pthread_mutex_destroy(&native->kernels_lock);
-    pthread_mutex_destroy(&native->limited_lock);
-    weiri_cuda_limits_free(native);
     weiri_free(native->kernels);
     weiri_free(native);
     device->native = NULL;
@@ -218,7 +216,6 @@ static weir_status cuda_open(weir_device *device)
     }
     pthread_mutex_init(&native->stream_lock, NULL);
     pthread_mutex_init(&native->kernels_lock, NULL);
-    pthread_mutex_init(&native->limited_lock, NULL);
     status = weiri_cuda_load_families(device);
     weiri_cuda_leave(mode);
     if (status != WEIR_OK) {

@@ -139,8 +139,6 @@ typedef struct weiri_cuda_device {
     weiri_cuda_kernel *kernels;
     size_t kernel_count;
     size_t kernel_capacity;
-    pthread_mutex_t limited_lock;
-    struct weiri_cuda_limits *limits;          /* of cuda/limited.c; NULL before its first stream */
     char families_reason[WEIRI_FAMILIES][160]; /* why a family of weir's kernels is missing; "" if it is loaded */
 } weiri_cuda_device;
 
@@ -177,8 +175,6 @@ weir_status weiri_cuda_stream_create_limited(weir_device *device, const weir_str
 uint32_t weiri_cuda_stream_multiprocessors(weir_device *device, void *stream);
 /* Destroys an idle stream of any kind, in the entered context. */
 void weiri_cuda_stream_end(weir_device *device, CUstream stream);
-/* Frees what limited streams share; all of them are destroyed. */
-void weiri_cuda_limits_free(weiri_cuda_device *native);
 
 /* Memory ops, in cuda/memory.c and cuda/share.c; contracts in device.h. */
 weir_status weiri_cuda_allocate(weir_device *device, const weir_memory_opts *opts, uint64_t bytes, weiri_block **out);

@@ -1,8 +1,9 @@
 /* limited.c - streams of few multiprocessors: streams of green contexts, which share the memory and the modules of the
  * primary context.
  *
- * The first such stream of a device has the driver split the multiprocessors into the smallest groups that it can make.
- * A stream takes the groups that the fewest streams use. */
+ * The first such stream of a GPU has the driver split the multiprocessors into the smallest groups that it can make.
+ * Those that the driver leaves over are the last group: 15 groups of 8 and one of 12 on H200. A stream takes the groups
+ * that the fewest streams of the process use, whichever weir_device they were created with. */
 #include "src/device/cuda/driver.h"
 
 #include <string.h>
@@ -34,8 +35,6 @@ void weiri_cuda_stream_end(weir_device *device, CUstream stream)
     (void)weiri_cuda.cuStreamDestroy(stream);
 }
 
-void weiri_cuda_limits_free(weiri_cuda_device *native) { (void)native; }
-
 #else
 
 #define GROUPS_MAX 128u
@@ -48,13 +47,21 @@ typedef struct limited_stream {
     bool takes[GROUPS_MAX];
 } limited_stream;
 
-typedef struct weiri_cuda_limits {
+/* How a GPU is split. Exists while it has limited streams. */
+typedef struct cuda_limits {
+    struct cuda_limits *next;
+    CUdevice ordinal;
     uint32_t groups;
-    uint32_t group_multiprocessors;
+    uint32_t multiprocessors; /* of all groups */
     CUdevResource group[GROUPS_MAX];
     uint32_t streams[GROUPS_MAX]; /* that use the group */
     limited_stream *first;
-} weiri_cuda_limits;
+} cuda_limits;
+
+static struct {
+    pthread_mutex_t lock;
+    cuda_limits *first;
+} limits_list = { PTHREAD_MUTEX_INITIALIZER, NULL };
 
 static weir_status fail_driver(const weir_device *device, const char *what)
 {
@@ -81,38 +88,68 @@ static weir_status check_driver(const weir_device *device)
 }
 
 /* Splits the GPU, in the entered context. */
-static weir_status split(const weir_device *device, weiri_cuda_limits *limits)
+static weir_status split(const weir_device *device, cuda_limits *limits)
 {
-    CUdevResource all;
-    unsigned groups = GROUPS_MAX;
+    CUdevResource all, rest;
+    unsigned groups = GROUPS_MAX - 1;
     memset(&all, 0, sizeof all);
+    memset(&rest, 0, sizeof rest);
     weir_status status =
         check(device, "cuDeviceGetDevResource",
               weiri_cuda.cuDeviceGetDevResource(weiri_cuda_native(device)->ordinal, &all, CU_DEV_RESOURCE_TYPE_SM));
     if (status == WEIR_OK) {
         status = check(device, "cuDevSmResourceSplitByCount",
-                       weiri_cuda.cuDevSmResourceSplitByCount(limits->group, &groups, &all, NULL, 0, 1));
+                       weiri_cuda.cuDevSmResourceSplitByCount(limits->group, &groups, &all, &rest, 0, 1));
     }
-    if (status == WEIR_OK && (groups == 0 || limits->group[0].sm.smCount == 0)) {
-        status = fail_driver(device, "the driver split the multiprocessors into no groups");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (groups == 0 || limits->group[0].sm.smCount == 0) {
+        return fail_driver(device, "the driver split the multiprocessors into no groups");
+    }
+    if (rest.type == CU_DEV_RESOURCE_TYPE_SM && rest.sm.smCount != 0) {
+        limits->group[groups++] = rest;
     }
     limits->groups = groups;
-    limits->group_multiprocessors = limits->group[0].sm.smCount;
-    return status;
+    for (uint32_t i = 0; i < groups; i++) {
+        limits->multiprocessors += limits->group[i].sm.smCount;
+    }
+    return WEIR_OK;
 }
 
-/* Makes native->limits, with the lock, in the entered context. */
-static weir_status make_limits(const weir_device *device)
+/* Where the list points to the limits of the device's GPU, or its end. With the lock. */
+static cuda_limits **find_limits(const weir_device *device)
 {
-    weiri_cuda_device *native = weiri_cuda_native(device);
-    if (native->limits != NULL) {
+    cuda_limits **link = &limits_list.first;
+    while (*link != NULL && (*link)->ordinal != weiri_cuda_native(device)->ordinal) {
+        link = &(*link)->next;
+    }
+    return link;
+}
+
+/* Removes the limits if no stream uses them. With the lock. */
+static void drop_limits(cuda_limits **link)
+{
+    cuda_limits *limits = *link;
+    if (limits->first == NULL) {
+        *link = limits->next;
+        weiri_free(limits);
+    }
+}
+
+/* The limits of the device's GPU, made if there are none. With the lock, in the entered context. */
+static weir_status get_limits(const weir_device *device, cuda_limits **out)
+{
+    cuda_limits **link = find_limits(device);
+    *out = *link;
+    if (*out != NULL) {
         return WEIR_OK;
     }
     weir_status status = check_driver(device);
     if (status != WEIR_OK) {
         return status;
     }
-    weiri_cuda_limits *limits = weiri_alloc(1, sizeof *limits);
+    cuda_limits *limits = weiri_alloc(1, sizeof *limits);
     if (limits == NULL) {
         return weiri_fail_nomem("gpu: limited streams");
     }
@@ -121,14 +158,17 @@ static weir_status make_limits(const weir_device *device)
         weiri_free(limits);
         return status;
     }
-    native->limits = limits;
+    limits->ordinal = weiri_cuda_native(device)->ordinal;
+    *link = *out = limits;
     return WEIR_OK;
 }
 
-/* Marks the `count` groups that the fewest streams use, and copies them. */
-static void choose_groups(const weiri_cuda_limits *limits, uint32_t count, limited_stream *made, CUdevResource *out)
+/* Marks and copies the groups that the fewest streams use, until they have at least `wanted` multiprocessors. Returns
+ * the number of groups. */
+static uint32_t choose_groups(const cuda_limits *limits, uint32_t wanted, limited_stream *made, CUdevResource *out)
 {
-    for (uint32_t n = 0; n < count; n++) {
+    uint32_t count = 0;
+    while (made->multiprocessors < wanted) {
         uint32_t best = GROUPS_MAX;
         for (uint32_t i = 0; i < limits->groups; i++) {
             if (!made->takes[i] && (best == GROUPS_MAX || limits->streams[i] < limits->streams[best])) {
@@ -137,17 +177,19 @@ static void choose_groups(const weiri_cuda_limits *limits, uint32_t count, limit
         }
         made->takes[best] = true;
         made->multiprocessors += limits->group[best].sm.smCount;
-        out[n] = limits->group[best];
+        out[count++] = limits->group[best];
     }
+    return count;
 }
 
 /* Makes the green context and the stream of `made`, which the caller frees, in the entered context. */
-static weir_status open_stream(const weir_device *device, uint32_t groups, int32_t priority, limited_stream *made)
+static weir_status open_stream(const weir_device *device, const cuda_limits *shared, const weir_stream_limits *limits,
+                               limited_stream *made)
 {
     const weiri_cuda_device *native = weiri_cuda_native(device);
     CUdevResource chosen[GROUPS_MAX];
     CUdevResourceDesc description = NULL;
-    choose_groups(native->limits, groups, made, chosen);
+    const uint32_t groups = choose_groups(shared, limits->multiprocessors, made, chosen);
     weir_status status =
         check(device, "cuDevResourceGenerateDesc", weiri_cuda.cuDevResourceGenerateDesc(&description, chosen, groups));
     if (status == WEIR_OK) {
@@ -158,8 +200,9 @@ static weir_status open_stream(const weir_device *device, uint32_t groups, int32
     if (status != WEIR_OK) {
         return status;
     }
-    status = check(device, "cuGreenCtxStreamCreate",
-                   weiri_cuda.cuGreenCtxStreamCreate(&made->stream, made->context, CU_STREAM_NON_BLOCKING, priority));
+    status = check(
+        device, "cuGreenCtxStreamCreate",
+        weiri_cuda.cuGreenCtxStreamCreate(&made->stream, made->context, CU_STREAM_NON_BLOCKING, limits->priority));
     if (status != WEIR_OK) {
         (void)weiri_cuda.cuGreenCtxDestroy(made->context);
     }
@@ -167,27 +210,17 @@ static weir_status open_stream(const weir_device *device, uint32_t groups, int32
 }
 
 /* With the lock, in the entered context. */
-static weir_status create(weir_device *device, const weir_stream_limits *limits, void **out)
+static weir_status create(const weir_device *device, cuda_limits *shared, const weir_stream_limits *limits, void **out)
 {
-    weiri_cuda_device *native = weiri_cuda_native(device);
-    weir_status status = make_limits(device);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    weiri_cuda_limits *shared = native->limits;
-    const uint32_t unit = shared->group_multiprocessors;
-    const uint32_t groups = limits->multiprocessors / unit + (limits->multiprocessors % unit != 0);
-    if (groups > shared->groups) {
-        return weiri_fail(WEIR_ERR_LIMIT,
-                          "gpu:%u: limits.multiprocessors is %u: a limited stream has at most %u here, in multiples of "
-                          "%u",
-                          device->info.index, limits->multiprocessors, shared->groups * unit, unit);
+    if (limits->multiprocessors > shared->multiprocessors) {
+        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: limits.multiprocessors is %u: the GPU has %u", device->info.index,
+                          limits->multiprocessors, shared->multiprocessors);
     }
     limited_stream *made = weiri_alloc(1, sizeof *made);
     if (made == NULL) {
         return weiri_fail_nomem("gpu: limited stream");
     }
-    status = open_stream(device, groups, limits->priority, made);
+    weir_status status = open_stream(device, shared, limits, made);
     if (status != WEIR_OK) {
         weiri_free(made);
         return status;
@@ -203,24 +236,28 @@ static weir_status create(weir_device *device, const weir_stream_limits *limits,
 
 weir_status weiri_cuda_stream_create_limited(weir_device *device, const weir_stream_limits *limits, void **out)
 {
-    weiri_cuda_device *native = weiri_cuda_native(device);
     CUstreamCaptureMode mode;
+    cuda_limits *shared = NULL;
     weir_status status = weiri_cuda_enter(device, &mode);
     if (status != WEIR_OK) {
         return status;
     }
-    pthread_mutex_lock(&native->limited_lock);
-    status = create(device, limits, out);
-    pthread_mutex_unlock(&native->limited_lock);
+    pthread_mutex_lock(&limits_list.lock);
+    status = get_limits(device, &shared);
+    if (status == WEIR_OK) {
+        status = create(device, shared, limits, out);
+        drop_limits(find_limits(device));
+    }
+    pthread_mutex_unlock(&limits_list.lock);
     weiri_cuda_leave(mode);
     return status;
 }
 
 /* Where the list points to the stream, or its end. With the lock. */
-static limited_stream **find(weiri_cuda_device *native, const void *stream)
+static limited_stream **find_stream(cuda_limits *limits, const void *stream)
 {
     static limited_stream *nothing;
-    limited_stream **link = native->limits != NULL ? &native->limits->first : &nothing;
+    limited_stream **link = limits != NULL ? &limits->first : &nothing;
     while (*link != NULL && (*link)->stream != stream) {
         link = &(*link)->next;
     }
@@ -229,34 +266,32 @@ static limited_stream **find(weiri_cuda_device *native, const void *stream)
 
 uint32_t weiri_cuda_stream_multiprocessors(weir_device *device, void *stream)
 {
-    weiri_cuda_device *native = weiri_cuda_native(device);
-    pthread_mutex_lock(&native->limited_lock);
-    const limited_stream *found = *find(native, stream);
+    pthread_mutex_lock(&limits_list.lock);
+    const limited_stream *found = *find_stream(*find_limits(device), stream);
     const uint32_t multiprocessors = found != NULL ? found->multiprocessors : 0;
-    pthread_mutex_unlock(&native->limited_lock);
+    pthread_mutex_unlock(&limits_list.lock);
     return multiprocessors;
 }
 
 void weiri_cuda_stream_end(weir_device *device, CUstream stream)
 {
-    weiri_cuda_device *native = weiri_cuda_native(device);
-    pthread_mutex_lock(&native->limited_lock);
-    limited_stream **link = find(native, stream);
+    pthread_mutex_lock(&limits_list.lock);
+    cuda_limits **limits = find_limits(device);
+    limited_stream **link = find_stream(*limits, stream);
     limited_stream *gone = *link;
     if (gone != NULL) {
         *link = gone->next;
-        for (uint32_t i = 0; i < native->limits->groups; i++) {
-            native->limits->streams[i] -= gone->takes[i];
+        for (uint32_t i = 0; i < (*limits)->groups; i++) {
+            (*limits)->streams[i] -= gone->takes[i];
         }
+        drop_limits(limits);
     }
-    pthread_mutex_unlock(&native->limited_lock);
+    pthread_mutex_unlock(&limits_list.lock);
     (void)weiri_cuda.cuStreamDestroy(stream);
     if (gone != NULL) {
         (void)weiri_cuda.cuGreenCtxDestroy(gone->context);
         weiri_free(gone);
     }
 }
-
-void weiri_cuda_limits_free(weiri_cuda_device *native) { weiri_free(native->limits); }
 
 #endif
