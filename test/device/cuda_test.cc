@@ -704,6 +704,27 @@ TEST_F(GpuStream, GraphRecordsAndReplays)
 const weir_kernel count = { WEIR_DEV_VERSION, sizeof(weirt_foreign_args), "count",
                             nullptr,          weirt_foreign_count,        WEIR_DEV_USED };
 
+const weir_kernel local = { WEIR_DEV_VERSION, sizeof(weirt_foreign_args), "local",
+                            nullptr,          weirt_foreign_local,        WEIR_DEV_USED };
+
+// The harness refuses this warning in all other tests: no kernel of libweir needs so much.
+TEST_F(GpuStream, KernelsWithMuchLocalMemoryAreLogged)
+{
+    weirt_checks checks;
+    weirt_checks_begin(&checks); /* captures the log */
+    weiri_block *block = allocate(4096);
+    weirt_foreign_args args = { static_cast<uint32_t *>(block->pointer), 1024 };
+    ASSERT_EQ(weir_launch(device, &local, { 1, 32 }, &args, nullptr, stream), WEIR_OK) << weir_last_error();
+    ASSERT_EQ(weir_stream_wait(device, stream, 0), WEIR_OK) << weir_last_error();
+    std::vector<uint32_t> word(1);
+    EXPECT_EQ(weir_device_copy(device, word.data(), block->pointer, 4), WEIR_OK);
+    EXPECT_EQ(word[0], 1024u);
+    EXPECT_EQ(
+        weirt_log_count("gpu:0: kernel local needs 1536 bytes of local memory a thread, and the context has 1024"), 1u);
+    weir_log_set_sink(nullptr, nullptr);
+    weiri_block_release(block);
+}
+
 class GpuLimited : public GpuStream {
 protected:
     // False if the driver has no such streams.

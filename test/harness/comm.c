@@ -1,7 +1,6 @@
 /* comm.c - setup for test bodies; see comm.h. */
 #include "test/harness/comm.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "src/host/boot/boot.h"
@@ -11,31 +10,6 @@
 #include "test/harness/rank_kernels.h"
 #include "test/harness/staged.h"
 
-#define GPUS_MOST 16u
-
-/* CUDA starts a kernel with a larger stack than all before it when the kernels that run have ended. Among ranks that
- * share a GPU these may wait for that kernel. So the first rank of the process on each GPU launches one with a larger
- * stack than any other kernel has. */
-static bool reserve_stack(weirt_rank *rank, weir_device *device)
-{
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    static bool done[GPUS_MOST];
-    const weirt_stack_args args = { NULL, 0 };
-    weir_device_info info;
-    weir_device_get_info(device, &info, sizeof info);
-    if (!info.warps || info.index >= GPUS_MOST) {
-        return true;
-    }
-    (void)pthread_mutex_lock(&mutex);
-    if (!done[info.index]) {
-        const weir_shape shape = { 1, 32 };
-        done[info.index] = WEIRT_OK(rank, weir_launch(device, weirt_stack_kernel(), shape, &args, NULL, NULL)) &&
-                           WEIRT_OK(rank, weir_stream_wait(device, NULL, weirt_timeout_ms()));
-    }
-    (void)pthread_mutex_unlock(&mutex);
-    return done[info.index];
-}
-
 static bool open_joined(weirt_rank *rank, const char *id, uint32_t index, uint32_t size, uint32_t timeout_ms,
                         uint32_t kernel_timeout_ms, weirt_comm *out)
 {
@@ -44,9 +18,6 @@ static bool open_joined(weirt_rank *rank, const char *id, uint32_t index, uint32
                                  .timeout_ms = timeout_ms,
                                  .kernel_timeout_ms = kernel_timeout_ms };
     if (!WEIRT_OK(rank, weir_device_open(rank->device, NULL, &out->device))) {
-        return false;
-    }
-    if (!reserve_stack(rank, out->device)) {
         return false;
     }
     if (rank->staged) {

@@ -77,7 +77,13 @@ static const char source[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
                              " .reg .b32 %r<2>; .reg .b64 %rd<3>;\n"
                              " ld.param.u64 %rd1, [args]; cvta.to.global.u64 %rd1, %rd1;\n"
                              " mov.u32 %r1, %smid; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd1, %rd1, %rd2;\n"
-                             " red.global.add.u32 [%rd1], 1; ret; }\n";
+                             " red.global.add.u32 [%rd1], 1; ret; }\n"
+                             ".visible .entry weirt_local(.param .align 8 .b8 args[16]) {\n"
+                             " .local .align 4 .b8 room[1536]; .reg .b32 %r<3>; .reg .b64 %rd<4>;\n"
+                             " ld.param.u64 %rd1, [args]; ld.param.u32 %r1, [args+8]; cvta.to.global.u64 %rd1, %rd1;\n"
+                             " mov.u64 %rd2, room; cvta.local.u64 %rd2, %rd2; cvt.u64.u32 %rd3, %r1;\n"
+                             " add.u64 %rd2, %rd2, %rd3; st.volatile.u32 [%rd2], %r1; ld.volatile.u32 %r2, [%rd2];\n"
+                             " st.global.u32 [%rd1], %r2; ret; }\n";
 
 /* Stores the address of `symbol` to the function pointer at `slot`; false if it is missing. */
 static bool find(void *slot, const char *symbol)
@@ -221,3 +227,5 @@ int weirt_foreign_store(void **function) { return load(function, "weirt_store");
 int weirt_foreign_spin(void **function) { return load(function, "weirt_spin"); }
 
 int weirt_foreign_count(void **function) { return load(function, "weirt_count"); }
+
+int weirt_foreign_local(void **function) { return load(function, "weirt_local"); }

@@ -32,7 +32,7 @@ uint64_t weirt_foreign_free_memory(void);
 int weirt_foreign_begin_capture(void *stream);
 int weirt_foreign_end_capture(void *stream);
 
-/* Arguments of the three kernels below. */
+/* Arguments of the kernels below. */
 typedef struct weirt_foreign_args {
     uint32_t *words;
     uint32_t value;
@@ -44,6 +44,9 @@ int weirt_foreign_store(void **function);
 int weirt_foreign_spin(void **function);
 /* Adds 1 to words[m], where m is the number of the multiprocessor, for each thread. */
 int weirt_foreign_count(void **function);
+/* Needs 1,536 bytes of local memory for each thread. Stores value to words[0]; value is 0, 4, 8 and so on up to 1,532.
+ */
+int weirt_foreign_local(void **function);
 
 WEIR_END_DECLS
 

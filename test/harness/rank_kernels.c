@@ -415,21 +415,6 @@ WEIR_KERNEL(weirt_set, weirt_set_args)
     }
 }
 
-#define STACK_WORDS 1024u
-
-WEIR_KERNEL(weirt_stack, weirt_stack_args)
-{
-    volatile uint64_t stack[STACK_WORDS];
-    for (uint32_t i = 0; i < STACK_WORDS; i++) {
-        stack[i] = i;
-    }
-    if (coop.rank == 0 && args->word != NULL) {
-        *args->word = stack[args->index % STACK_WORDS];
-    }
-}
-
-const weir_kernel *weirt_stack_kernel(void) { return &weirt_stack; }
-
 const weir_kernel *weirt_set_kernel(void) { return &weirt_set; }
 
 const weir_kernel *weirt_transfer_kernel(void) { return &weirt_transfer; }

@@ -136,13 +136,6 @@ typedef struct weirt_access_args {
     uint32_t op;
 } weirt_access_args;
 
-/* A kernel with a stack of 8 KiB, of which it reads word `index`. */
-typedef struct weirt_stack_args {
-    uint64_t *word; /* receives `index`; NULL: nothing does */
-    uint32_t index;
-} weirt_stack_args;
-
-const weir_kernel *weirt_stack_kernel(void);
 const weir_kernel *weirt_transfer_kernel(void);
 const weir_kernel *weirt_wait_kernel(void);
 const weir_kernel *weirt_signal_kernel(void);

@@ -51,6 +51,7 @@ CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatu
     X(cuDeviceGetP2PAttribute, true)                \
     X(cuDevicePrimaryCtxRetain, true)               \
     X(cuCtxPushCurrent, true)                       \
+    X(cuCtxGetLimit, true)                          \
     X(cuCtxPopCurrent, true)                        \
     X(cuCtxEnablePeerAccess, true)                  \
     X(cuThreadExchangeStreamCaptureMode, true)      \

@@ -9,6 +9,7 @@
 #include "src/device/kernels.h"
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
+#include "src/host/base/log.h"
 
 /* ---- the table ------------------------------------------------------------------------------------------ */
 
@@ -46,6 +47,22 @@ unlock:
     return status;
 }
 
+/* A kernel that needs more local memory than the context has: its first launch waits until all kernels of the context
+ * have ended. */
+static void warn_of_local_memory(const weir_device *device, const weir_kernel *kernel, CUfunction function)
+{
+    int bytes = 0;
+    size_t limit = 0;
+    if (weiri_cuda.cuFuncGetAttribute(&bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function) == CUDA_SUCCESS &&
+        weiri_cuda.cuCtxGetLimit(&limit, CU_LIMIT_STACK_SIZE) == CUDA_SUCCESS && bytes > 0 && (size_t)bytes > limit) {
+        weiri_log(
+            WEIR_LOG_WARN,
+            "gpu:%u: kernel %s needs %d bytes of local memory a thread, and the context has %zu: its first launch "
+            "waits for all kernels of this process (cudaDeviceSetLimit(cudaLimitStackSize, %d) prevents that)",
+            device->info.index, kernel->name, bytes, limit, bytes);
+    }
+}
+
 /* Loads a function, in the entered context, and adds it to the table. The table is not locked while the function loads:
  * launches of loaded kernels go on. Two threads that load the same kernel at once leave two equal rows, which is
  * harmless. */
@@ -65,6 +82,7 @@ static weir_status add_kernel(weir_device *device, const weir_kernel *kernel, CU
         return weiri_cuda_check(device, "cuFuncGetAttribute", result);
     }
     loaded.block_threads = threads < 0 ? 0 : (uint32_t)threads;
+    warn_of_local_memory(device, kernel, loaded.function);
     weir_status status = remember_kernel(weiri_cuda_native(device), &loaded);
     if (status == WEIR_OK) {
         *out = loaded;
