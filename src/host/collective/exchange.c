@@ -5,8 +5,9 @@
  * other. So calls with any number of transfers, in any order, come to an end.
  *
  * Between hosts, the launches of a call go by distance. At distance d a rank sends to the host d places after its own,
- * and receives from the host d places before it. A launch takes two distances, in the same order on all ranks,
- * beginning with 0, the host itself, and 1. So both ends of a transfer have it in launches of the same distances. */
+ * and receives from the host d places before it. With up to four ranks on a host, a launch takes two distances, and
+ * else one, in the same order on all ranks, beginning with 0, the host itself. So both ends of a transfer have it in
+ * launches of the same distances. */
 #include <string.h>
 
 #include "src/host/base/error.h"
@@ -94,8 +95,11 @@ static weir_status check_own(const exchange *e)
 
 static uint32_t hosts_of(const exchange *e) { return e->collective->rails.device.hosts; }
 
-/* The distances of a launch. */
-static uint32_t distances_of(const exchange *e) { return hosts_of(e) > 1 ? 2 : 1; }
+/* The distances of a launch: two, if their lanes fit. */
+static uint32_t distances_of(const exchange *e)
+{
+    return hosts_of(e) > 1 && 4 * e->collective->device.ranks <= WEIR_EXCHANGE_LANES ? 2 : 1;
+}
 
 /* Transfers of each lane that a launch takes: the same on all ranks. */
 static uint32_t window_of(const exchange *e)

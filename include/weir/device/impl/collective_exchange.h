@@ -25,7 +25,7 @@
 #include "weir/device/impl/collective_rails.h"
 
 #define WEIR_EXCHANGE_LANES_INSIDE (2u * (WEIR_COLLECTIVE_RANKS - 1)) /* of a launch inside a host */
-#define WEIR_EXCHANGE_LANES (4u * WEIR_COLLECTIVE_RANKS)              /* of any launch */
+#define WEIR_EXCHANGE_LANES (2u * WEIR_COLLECTIVE_RANKS)              /* of any launch */
 #define WEIR_EXCHANGE_TRANSFERS 200u                                  /* of a launch */
 #define WEIR_EXCHANGE_PIECE ((uint64_t)16 << 10)
 #define WEIR_EXCHANGE_GROWN ((uint64_t)1 << 63) /* in the sender's call: the piece is in the second memory */
@@ -249,15 +249,17 @@ WEIR_FN const uint64_t *weir_exchange_word(const weir_dev_collective *c, const w
 
 /* ---- a lane in one column ------------------------------------------------------------------------------------- */
 
+/* A thread keeps those of all lanes in local memory. CUDA gives a context 1,024 bytes of it for each thread. The launch
+ * of a kernel that needs more waits until all kernels of the context have ended, and these may wait for that launch. */
 typedef struct weir_exchange_state {
     uint64_t messages; /* of the column so far */
     char *data;        /* the rest of the piece: `left` bytes */
     int64_t left;
     uint32_t number; /* of transfers before those of the launch */
-    uint32_t next;   /* transfer of the lane whose piece this is */
-    uint32_t begun;  /* the piece's first message has passed */
-    uint32_t grown;  /* the piece goes through the second memory */
-    uint64_t room;   /* for the data of one of its messages */
+    uint32_t room;   /* for the data of one of the piece's messages */
+    uint16_t next;   /* transfer of the lane whose piece this is */
+    uint8_t begun;   /* the piece's first message has passed */
+    uint8_t grown;   /* the piece goes through the second memory */
 } weir_exchange_state;
 
 /* Finds the next piece of the column, from transfer `next` on. Returns 0 if there is none. */
@@ -303,20 +305,20 @@ WEIR_FN_FLAT void weir_exchange_place(const weir_dev_collective *c, const weir_e
 {
     const weir_exchange_lane *l = &x->lane[lane];
     if (weir_exchange_is_far(r, l)) {
-        s->room = r->bytes;
+        s->room = (uint32_t)r->bytes;
         return;
     }
-    s->grown = x->grown;
+    s->grown = x->grown != 0;
     if (l->receives) {
         const uint64_t call =
             weir_arch_load_relaxed_sys_u64(weir_message_head(c, l->peer, c->rank, s->messages, column));
         s->grown = (call & WEIR_EXCHANGE_GROWN) != 0;
     }
-    s->room = weir_message_slots_of(c, l->receives ? c->rank : l->peer, s->grown).bytes;
+    s->room = (uint32_t)weir_message_slots_of(c, l->receives ? c->rank : l->peer, s->grown).bytes;
     if (s->grown != 0) {
         const int64_t quarter = s->left / 4 / 128 * 128;
         const int64_t share = quarter > (int64_t)WEIR_EXCHANGE_PIECE ? quarter : (int64_t)WEIR_EXCHANGE_PIECE;
-        s->room = (uint64_t)weir_least(share, (int64_t)s->room);
+        s->room = (uint32_t)weir_least(share, (int64_t)s->room);
     }
 }
 
@@ -501,7 +503,7 @@ WEIR_FN weir_status weir_exchange_pause(const weir_dev_collective *c, const weir
 /* Carries out the parts of all lanes in this column; `states` has room for all lanes. All threads of the block go on,
  * or end, together. */
 WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                         const weir_collective_exchange *x, const uint32_t *numbers, uint32_t column,
+                                         const weir_collective_exchange *x, uint32_t column,
                                          weir_exchange_state *states, weir_coop coop)
 {
     weir_spin spin = weir_spin_begin();
@@ -511,7 +513,6 @@ WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const wei
     WEIR_ROLLED
     for (uint32_t lane = 0; lane < x->lanes; lane++) {
         states[lane].messages = 0;
-        states[lane].number = numbers[lane];
         states[lane].next = 0;
         if (column < weir_exchange_columns(x, lane)) {
             states[lane].messages =
@@ -550,11 +551,11 @@ WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const wei
 
 /* Reads the numbers of the lanes' transfers. The last block that has read them adds those of this launch. */
 WEIR_FN void weir_exchange_begin(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                 const weir_collective_exchange *x, uint32_t *numbers, weir_coop coop)
+                                 const weir_collective_exchange *x, weir_exchange_state *states, weir_coop coop)
 {
     WEIR_ROLLED
     for (uint32_t lane = 0; lane < x->lanes; lane++) {
-        numbers[lane] = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, r, &x->lane[lane]));
+        states[lane].number = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, r, &x->lane[lane]));
     }
     weir_arch_block_sync(coop.host);
     if (coop.block_rank + 1 == coop.block_size &&
@@ -562,25 +563,24 @@ WEIR_FN void weir_exchange_begin(const weir_dev_collective *c, const weir_exchan
         WEIR_ROLLED
         for (uint32_t lane = 0; lane < x->lanes; lane++) {
             weir_arch_store_relaxed_dev_u64(weir_exchange_number(c, r, &x->lane[lane]),
-                                            numbers[lane] + x->lane[lane].count);
+                                            states[lane].number + x->lane[lane].count);
         }
         weir_arch_store_relaxed_dev_u64(c->epoch + 2, 0);
     }
 }
 
-/* Carries out all transfers of the launch, with room for its lanes in `numbers` and `states`. A send may end before its
- * peer has received it. */
+/* Carries out all transfers of the launch, with room for its lanes in `states`. A send may end before its peer has
+ * received it. */
 WEIR_FN weir_status weir_exchange_run(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                      const weir_collective_exchange *x, uint32_t *numbers, weir_exchange_state *states,
-                                      weir_coop coop)
+                                      const weir_collective_exchange *x, weir_exchange_state *states, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
     weir_status status = weir_slots_begin(c, coop);
     if (status == WEIR_OK && x->lanes != 0) {
-        weir_exchange_begin(c, r, x, numbers, coop);
-        const uint32_t column = coop.blocks > 1 ? coop.block : weir_exchange_first(c, x, 0, numbers[0]);
+        weir_exchange_begin(c, r, x, states, coop);
+        const uint32_t column = coop.blocks > 1 ? coop.block : weir_exchange_first(c, x, 0, states[0].number);
         if (column < x->columns || column < x->far) {
-            status = weir_exchange_column(c, r, x, numbers, column, states, coop);
+            status = weir_exchange_column(c, r, x, column, states, coop);
         }
     }
     WEIR_ROLLED
@@ -597,18 +597,16 @@ WEIR_FN weir_status weir_exchange_run(const weir_dev_collective *c, const weir_e
 WEIR_FN weir_status weir_collective_exchange_all(const weir_dev_collective *c, const weir_collective_exchange *x,
                                                  weir_coop coop)
 {
-    uint32_t numbers[WEIR_EXCHANGE_LANES_INSIDE];
     weir_exchange_state states[WEIR_EXCHANGE_LANES_INSIDE];
-    return weir_exchange_run(c, NULL, x, numbers, states, coop);
+    return weir_exchange_run(c, NULL, x, states, coop);
 }
 
 /* An exchange between hosts, and inside them. */
 WEIR_FN weir_status weir_collective_exchange_far(const weir_dev_collective *c, const weir_exchange_rails *r,
                                                  const weir_collective_exchange *x, weir_coop coop)
 {
-    uint32_t numbers[WEIR_EXCHANGE_LANES];
     weir_exchange_state states[WEIR_EXCHANGE_LANES];
-    return weir_exchange_run(c, r, x, numbers, states, coop);
+    return weir_exchange_run(c, r, x, states, coop);
 }
 
 #endif
