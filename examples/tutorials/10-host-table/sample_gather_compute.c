@@ -16,14 +16,14 @@
 #include <weir/device/semaphore.h>
 #include <weir/table.h>
 
-enum { COLUMNS = 128, BATCHES = 20, TAG = 1 };
+enum { COLUMNS = 128, TAG = 1 };
 
 #define ROW_BYTES (COLUMNS * sizeof(uint32_t))
 
 static struct {
     bool processes;
     bool allocate;            /* another thread of the trainer's process allocates memory all the time */
-    uint32_t multiprocessors; /* of the feeder's stream; 0: all */
+    uint32_t multiprocessors; /* of the feeder's stream */
     uint32_t mps;             /* percent of the multiprocessors for the feeder; 0: without MPS */
     uint32_t gpus;
 } settings;
@@ -118,6 +118,7 @@ typedef struct loop {
     weir_semaphore *semaphore;
     weir_table *table; /* of the feeder */
     weir_shape shape;
+    uint32_t batches;
     loop_args args;
 } loop;
 
@@ -175,18 +176,15 @@ static bool share_buffers(loop *l)
            ok(job, weir_memory_send(job->comm, l->rows, l->partner, TAG + 2));
 }
 
-/* The feeder's stream of few multiprocessors, in place of an ordinary one. */
-static bool limit_stream(loop *l)
+/* A stream of few multiprocessors, in place of the ordinary one. */
+static bool limit_stream(loop *l, uint32_t multiprocessors)
 {
     weir_stream_limits limits = WEIR_OPTS(weir_stream_limits);
     void *limited = NULL;
-    limits.multiprocessors = settings.multiprocessors;
-    if (settings.processes || limits.multiprocessors == 0) {
-        return true;
-    }
+    limits.multiprocessors = multiprocessors;
     weir_status status = weir_stream_create_limited(l->job.device, &limits, &limited);
     if (status == WEIR_ERR_UNSUPPORTED) {
-        printf("The feeder has an ordinary stream: %s\n", weir_last_error());
+        printf("Rank %" PRIu32 " has an ordinary stream: %s\n", l->job.rank, weir_last_error());
         return true;
     }
     if (ok(&l->job, status)) {
@@ -196,13 +194,31 @@ static bool limit_stream(loop *l)
     return status == WEIR_OK;
 }
 
+/* The feeder takes a few multiprocessors, and the trainer all others. A GPU rounds the feeder's number up, so the
+ * feeder says how many it has. */
+static bool divide_gpu(loop *l, uint32_t total)
+{
+    const rank_job *job = &l->job;
+    uint32_t taken = 0;
+    if (settings.processes) {
+        return true;
+    }
+    if (job->rank % 2 == 1) {
+        const bool good = limit_stream(l, settings.multiprocessors);
+        taken = weir_stream_multiprocessors(job->device, job->stream);
+        return good && ok(job, weir_bootstrap_send(job->bootstrap, &taken, sizeof taken, l->partner, TAG));
+    }
+    return ok(job, weir_bootstrap_recv(job->bootstrap, &taken, sizeof taken, l->partner, TAG)) &&
+           (taken >= total || limit_stream(l, total - taken));
+}
+
 static bool make_table(loop *l)
 {
     weir_table_part part;
     memset(&part, 0, sizeof part);
     part.memory = l->memory;
     part.count = l->args.nodes;
-    return limit_stream(l) && ok(&l->job, weir_table_create(l->job.device, ROW_BYTES, &part, 1, NULL, &l->table));
+    return ok(&l->job, weir_table_create(l->job.device, ROW_BYTES, &part, 1, NULL, &l->table));
 }
 
 static bool set_up(loop *l)
@@ -210,14 +226,17 @@ static bool set_up(loop *l)
     const rank_job *job = &l->job;
     weir_device_info info;
     weir_device_get_info(job->device, &info, sizeof info);
-    /* One block on each multiprocessor leaves room for the feeder's blocks beside it. */
-    const weir_shape gpu = { info.multiprocessors, 512 };
+    l->partner = job->rank ^ 1;
+    if (!divide_gpu(l, info.multiprocessors)) {
+        return false;
+    }
+    const weir_shape gpu = { weir_stream_multiprocessors(job->device, job->stream), 512 };
     const weir_shape cpu = { 2, 2 };
     l->shape = weir_device_fit_shape(job->device, job->on_cpu ? cpu : gpu);
-    l->partner = job->rank ^ 1;
     l->args.nodes = job->on_cpu ? 4096 : 1 << 20;
     l->args.samples = job->on_cpu ? 500 : 100000;
     l->args.work = job->on_cpu ? 16 : 2500;
+    l->batches = job->on_cpu ? 20 : 100;
     const weir_kernel *const kernels[] = { &fill, &sample, &compute, &await, &announce };
     for (uint32_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
         /* A first launch would load the kernel's code, which may wait for a kernel that spins. */
@@ -278,8 +297,8 @@ static bool put_sample(loop *l, uint32_t batch)
 static bool train(loop *l, bool overlapped)
 {
     bool good = !overlapped || put_sample(l, 0);
-    for (uint32_t b = 0; good && b < BATCHES; b++) {
-        good = overlapped ? b + 1 == BATCHES || put_sample(l, b + 1) : put_sample(l, b);
+    for (uint32_t b = 0; good && b < l->batches; b++) {
+        good = overlapped ? b + 1 == l->batches || put_sample(l, b + 1) : put_sample(l, b);
         good = good && launch_one(l, &await);
         set_batch(l, b);
         good = good && launch(l, &compute, l->shape);
@@ -297,7 +316,7 @@ static bool gather(loop *l)
 static bool feed(loop *l)
 {
     bool good = true;
-    for (uint32_t b = 0; good && b < BATCHES; b++) {
+    for (uint32_t b = 0; good && b < l->batches; b++) {
         set_batch(l, b);
         good = launch_one(l, &await) && gather(l) && launch_one(l, &announce);
     }
@@ -317,7 +336,7 @@ static bool elapsed(const loop *l, double *ms)
     if (!finish(l) || !ok(&l->job, weir_event_elapsed(l->job.device, l->job.begin, l->job.end, ms))) {
         return false;
     }
-    *ms /= BATCHES;
+    *ms /= l->batches;
     return true;
 }
 
@@ -325,8 +344,8 @@ static bool elapsed(const loop *l, double *ms)
 static bool time_alone(loop *l, double *ms)
 {
     bool good = begin(l);
-    set_batch(l, BATCHES - 1); /* its ids and rows are there */
-    for (uint32_t b = 0; good && b < BATCHES; b++) {
+    set_batch(l, l->batches - 1); /* its ids and rows are there */
+    for (uint32_t b = 0; good && b < l->batches; b++) {
         good = l->job.rank % 2 == 0 ? launch(l, &compute, l->shape) : gather(l);
     }
     return good && end(l) && elapsed(l, ms);
@@ -393,11 +412,13 @@ static bool run(const rank_start *start)
                 (!trainer || time_alone(&l, &alone)) && job_meet(&l.job) && (trainer || time_alone(&l, &alone)) &&
                 job_meet(&l.job) && (!trainer || check(&l));
     if (good && trainer) {
-        printf("Trainer (%s): %.3f ms a batch one after the other, %.3f ms overlapped; compute alone %.3f ms\n",
-               l.job.label, sequential, overlapped, alone);
+        printf(
+            "Trainer (%s): %.3f ms a batch one after the other, %.3f ms overlapped; compute alone %.3f ms, on %" PRIu32
+            " multiprocessors\n",
+            l.job.label, sequential, overlapped, alone, weir_stream_multiprocessors(l.job.device, l.job.stream));
     } else if (good) {
-        printf("Feeder (%s): gather alone %.3f ms, %.1f GB/s, on a stream of %" PRIu32 " multiprocessors\n",
-               l.job.label, alone, (double)l.args.samples * ROW_BYTES / alone / 1e6,
+        printf("Feeder (%s): gather alone %.3f ms, %.1f GB/s, on %" PRIu32 " multiprocessors\n", l.job.label, alone,
+               (double)l.args.samples * ROW_BYTES / alone / 1e6,
                weir_stream_multiprocessors(l.job.device, l.job.stream));
     }
     good = job_end(&l.job, good && job_meet(&l.job)); /* a rank that failed ends here */
