@@ -224,7 +224,9 @@ static void print_columns(const perf_field *fields, uint32_t count, bool header)
             format_number(&fields[i], "-", text, sizeof text);
             value = text;
         }
-        printf("%*s", fields[i].width, header ? fields[i].name : value);
+        const int least = (int)strlen(fields[i].name) + 1;
+        const int width = fields[i].width;
+        printf("%*s", width >= 0 && width < least ? least : width, header ? fields[i].name : value);
     }
     printf("\n");
 }
