@@ -55,9 +55,10 @@ typedef struct weir_table_opts {
     size_t size;
     weir_table_split split;
     uint64_t cache_rows;  /* rows that weir_table_cache can copy to device memory, below 2^32; 0: none */
-    uint64_t order_ids;   /* most ids of a gather that may be reordered, below 2^32; 0: none */
-    uint32_t blocks;      /* of a launch, 1,024 threads each; 0: 8 for rows in host memory, otherwise two for each
-                             multiprocessor */
+    uint64_t order_ids;   /* most ids of a gather that may be reordered, or divided into those that have copies and the
+                             others, below 2^32; 0: none */
+    uint32_t blocks;      /* of a launch, 1,024 threads each; 0: 3 to 8 for rows in host memory, by their size,
+                             otherwise two for each multiprocessor */
     uint64_t reach_bytes; /* span that address translation reaches; 0: 512 MiB, as measured on H200 */
     uint32_t miss_ns;     /* time of a translation miss; 0: 30, as measured on H200 */
 } weir_table_opts;

@@ -17,6 +17,7 @@ constexpr uint64_t PITCH = 140;
 constexpr uint64_t ROWS = 100; // of each part
 constexpr uint64_t MOST = 300; // ids
 constexpr uint64_t COPIES = 40;
+constexpr uint64_t MANY = 5000; // ids: those with copies get a launch of their own
 constexpr uint64_t HOT_AT = 8 * MOST;
 constexpr uint64_t OUT_AT = 16 * MOST;
 
@@ -35,13 +36,13 @@ struct World {
     void *stream = nullptr;
     bool ready = false;
 
-    World(weirt_rank *rank_, weir_table_split split_) : rank(rank_), split(split_)
+    World(weirt_rank *rank_, weir_table_split split_, uint64_t order_ids = MOST) : rank(rank_), split(split_)
     {
         weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
         host.kind = WEIR_MEMORY_HOST;
         weir_table_opts opts = WEIR_OPTS(weir_table_opts);
         opts.split = split;
-        opts.order_ids = MOST;
+        opts.order_ids = order_ids;
         opts.cache_rows = COPIES;
         weir_table_part parts[2] = {};
         ready = weirt_comm_open(rank, 0, &c) &&
@@ -257,6 +258,67 @@ void planes(weirt_rank *rank)
 }
 
 TEST_P(TableCache, PlanesOutsideTheRowHaveNoCopy) { run_alone(planes); }
+
+// Ids that have copies, the others, and ids without a row are divided, and each row is in its place. A graph is
+// replayed with other copies, and with fewer ids by count_at.
+void divides(weirt_rank *rank)
+{
+    World world(rank, WEIR_SPLIT_RANGES, MANY);
+    weir_memory *memory = nullptr;
+    weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
+    host.kind = WEIR_MEMORY_HOST;
+    if (!world.ready || !WEIRT_OK(rank, weir_memory_allocate(world.c.comm, MANY * (4 + ROW) + 8, &host, &memory))) {
+        return;
+    }
+    const auto start = static_cast<char *>(weir_memory_host_pointer(memory));
+    const auto ids = static_cast<const char *>(weir_memory_pointer(memory));
+    weir_table_call_opts opts = WEIR_OPTS(weir_table_call_opts);
+    opts.count_at = reinterpret_cast<const uint64_t *>(ids + MANY * (4 + ROW));
+    std::vector<int32_t> drawn(MANY);
+    for (uint64_t i = 0; i < MANY; i++) {
+        drawn[i] = i % 97 == 0 ? -1 : i % 389 == 5 ? 200 : static_cast<int32_t>(i * 7919 % 200);
+    }
+    std::memcpy(start, drawn.data(), MANY * 4);
+    void *graph = nullptr;
+    uint64_t outside = 0;
+    for (uint64_t turn = 0; turn < 4; turn++) {
+        const std::vector<int32_t> hot = { static_cast<int32_t>(turn), 31, 57, 199 };
+        const std::vector<int> versions = versions_of(static_cast<int>(2 * turn + 1), hot, static_cast<int>(2 * turn));
+        const uint64_t count = turn % 2 == 0 ? MANY + 1 : MANY - 1234;
+        world.store(static_cast<int>(2 * turn));
+        WEIRT_OK(rank, world.copy(hot));
+        world.wait();
+        world.store(static_cast<int>(2 * turn + 1));
+        std::memcpy(start + MANY * (4 + ROW), &count, 8);
+        std::memset(start + MANY * 4, 0x5a, MANY * ROW);
+        if (turn == 0) {
+            WEIRT_OK(rank, weir_graph_begin(world.c.device, world.stream));
+            WEIRT_OK(rank, weir_table_gather(world.table, ids, WEIR_IDS_I32, MANY,
+                                             static_cast<char *>(weir_memory_pointer(memory)) + MANY * 4, &opts,
+                                             world.stream));
+            WEIRT_OK(rank, weir_graph_end(world.c.device, world.stream, &graph));
+        }
+        WEIRT_OK(rank, weir_graph_launch(world.c.device, graph, world.stream));
+        world.wait();
+        uint64_t wrong = 0;
+        for (uint64_t i = 0; i < MANY; i++) {
+            const bool there = i < count && drawn[i] >= 0 && drawn[i] < 200;
+            const auto id = static_cast<uint64_t>(drawn[i]);
+            outside += i < count && drawn[i] == 200;
+            for (uint64_t k = 0; k < ROW; k++) {
+                wrong += start[MANY * 4 + i * ROW + k] != (there ? byte_of(id, k, versions[id]) : 0x5a);
+            }
+        }
+        WEIRT_EXPECT(rank, wrong == 0);
+    }
+    weir_table_faults faults;
+    weir_table_get_faults(world.table, &faults);
+    WEIRT_EXPECT(rank, faults.count == outside && faults.id == 200);
+    weir_graph_destroy(world.c.device, graph);
+    weir_memory_destroy(memory);
+}
+
+TEST_P(TableCache, ManyIdsAreDivided) { run_alone(divides); }
 
 // A graph is replayed with other rows.
 void replays(weirt_rank *rank)

@@ -17,7 +17,7 @@ WEIRT_STAGE_SUITE(TableOrder);
 
 constexpr uint64_t ROW = 100;
 constexpr uint64_t PITCH = 40004;
-constexpr uint64_t ROWS = 1200; // of each part: 733 groups, so that there are two spans of groups
+constexpr uint64_t ROWS = 1700; // of each part: 1,038 groups, so that there are two spans of groups
 constexpr uint64_t MOST = 600;
 constexpr uint64_t COUNT_AT = 8 * MOST;
 constexpr uint64_t OUT_AT = 16 * MOST;
@@ -108,7 +108,7 @@ struct World {
         WEIRT_OK(rank, weir_device_copy(c.device, &placed, table->order.placed, sizeof placed));
         return placed;
     }
-    // Whether the order of the last call has different positions below `count`, by groups.
+    // Whether the order of the last call has different positions below `count`, span after span, and by groups in each.
     bool ordered(const std::vector<int64_t> &ids, uint64_t count, weir_table_split split) const
     {
         weir_table_info info;
@@ -116,6 +116,7 @@ struct World {
         const uint64_t bytes = info.group_bytes;
         std::vector<uint32_t> order(placed());
         std::vector<bool> seen(count);
+        std::set<uint64_t> spans;
         uint64_t last = 0;
         bool right = WEIRT_OK(rank, weir_device_copy(c.device, order.data(), table->order.order, order.size() * 4));
         for (const uint32_t position : order) {
@@ -129,7 +130,8 @@ struct World {
             const uint64_t part = split == WEIR_SPLIT_RANGES ? number / ROWS : number % 2;
             const uint64_t index = split == WEIR_SPLIT_RANGES ? number % ROWS : number / 2;
             const uint64_t group = has(id) ? part * ((ROWS - 1) * PITCH / bytes + 1) + index * PITCH / bytes : 0;
-            right = group >= last && bytes >= 65536;
+            const uint64_t span = group / WEIRI_TABLE_SPAN;
+            right = bytes >= 65536 && (spans.insert(span).second || (span == last / WEIRI_TABLE_SPAN && group >= last));
             last = group;
         }
         return right;

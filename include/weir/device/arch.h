@@ -918,4 +918,47 @@ WEIR_FN void weir_arch_block_sync(void *host)
 #endif
 }
 
+/* Returns the sum of `value` over the threads of the block in front of this one, and sets *total to the sum over all.
+ * All threads of the block call it; rank and size are theirs in the block. room: `size` words, which a GPU does not
+ * use. Has a barrier at its end. */
+WEIR_FN uint64_t weir_arch_block_sum(void *host, uint64_t *room, uint32_t rank, uint32_t size, uint64_t value,
+                                     uint64_t *total)
+{
+#if defined(__CUDA_ARCH__)
+    __shared__ uint64_t sums[32];                 /* of each warp */
+    uint64_t upto = value;                        /* of the warp's threads up to this one */
+    const uint32_t lanes = size - rank / 32 * 32; /* from this warp on */
+    uint64_t before = 0;
+    (void)host;
+    (void)room;
+    for (uint32_t step = 1; step < 32; step *= 2) {
+        const uint64_t other =
+            __shfl_up_sync(lanes < 32 ? (1u << lanes) - 1 : 0xffffffff, (unsigned long long)upto, step);
+        upto += rank % 32 >= step ? other : 0;
+    }
+    if (rank % 32 == 31 || rank + 1 == size) {
+        sums[rank / 32] = upto;
+    }
+    __syncthreads();
+    *total = 0;
+    for (uint32_t warp = 0; warp < (size + 31) / 32; warp++) {
+        before += warp < rank / 32 ? sums[warp] : 0;
+        *total += sums[warp];
+    }
+    __syncthreads();
+    return before + upto - value;
+#else
+    uint64_t before = 0;
+    room[rank] = value;
+    weir_arch_block_sync(host);
+    *total = 0;
+    for (uint32_t i = 0; i < size; i++) {
+        before += i < rank ? room[i] : 0;
+        *total += room[i];
+    }
+    weir_arch_block_sync(host);
+    return before;
+#endif
+}
+
 #endif

@@ -66,83 +66,107 @@ WEIR_FN uint64_t weiri_table_head(const weiri_table_order_args *args, uint64_t n
     }
 }
 
+#define WEIRI_TABLE_IDS 4 /* of a thread whose loads are under way at the same time */
+
+/* Loads the ids at i, i + step and so on; -1 for those from `count` on. */
+WEIR_FN void weiri_table_load_ids(const weir_table_call *call, uint64_t i, uint64_t step, uint64_t count, int64_t *ids)
+{
+    WEIR_UNROLL
+    for (int k = 0; k < WEIRI_TABLE_IDS; k++) {
+        ids[k] = i + (uint64_t)k * step < count ? weir_table_id(call->ids, call->wide, i + (uint64_t)k * step) : -1;
+    }
+}
+
+/* Whether id `i` counts: it is the head of its equals. */
+WEIR_FN int weiri_table_is_head(const weiri_table_order_args *args, uint64_t i, int64_t id)
+{
+    if (args->slots == NULL) {
+        return 1;
+    }
+    const uint64_t head = weiri_table_head(args, i, id);
+    args->heads[i] = (uint32_t)head;
+    return head == i;
+}
+
 WEIR_KERNEL_FOR(weiri_table_count_groups, weiri_table_order_args, 1024)
 {
     const weir_table_call *call = &args->call;
     const uint64_t count = weiri_table_count(call);
-    for (uint64_t i = coop.rank; i < count; i += coop.size) {
-        const int64_t id = weir_table_id(call->ids, call->wide, i);
-        if (args->slots != NULL) {
-            const uint64_t head = weiri_table_head(args, i, id);
-            args->heads[i] = (uint32_t)head;
-            if (head != i) {
-                continue;
+    if (coop.rank == 0) {
+        *args->placed = 0;
+    }
+    for (uint64_t i = coop.rank; i < count; i += WEIRI_TABLE_IDS * coop.size) {
+        int64_t ids[WEIRI_TABLE_IDS];
+        weiri_table_load_ids(call, i, coop.size, count, ids);
+        WEIR_UNROLL
+        for (int k = 0; k < WEIRI_TABLE_IDS; k++) {
+            const uint64_t at = i + (uint64_t)k * coop.size;
+            if (at < count && weiri_table_is_head(args, at, ids[k])) {
+                weir_arch_add_relaxed_dev_u64(args->counts + weir_table_group_of(&call->table, ids[k]), 1);
             }
         }
-        const uint64_t group = weir_table_group_of(&call->table, id);
-        weir_arch_add_relaxed_dev_u64(args->counts + group, 1);
-        weir_arch_add_relaxed_dev_u64(
-            args->spans + group / WEIRI_TABLE_SPAN * WEIRI_TABLE_COPIES + coop.rank % WEIRI_TABLE_COPIES, 1);
     }
 }
 
-/* The sum of 32 words from `first` on, at most to `end`. */
-WEIR_FN uint64_t weiri_table_sum_32(const uint64_t *words, uint64_t first, uint64_t end)
+#define WEIRI_TABLE_RUN 8 /* counts of a thread that are loaded at the same time */
+
+/* Loads the counts of groups `first` to `first` + WEIRI_TABLE_RUN; 0 for those from `last` on. Returns their sum. */
+WEIR_FN uint64_t weiri_table_load_counts(const weiri_table_order_args *args, uint64_t first, uint64_t last,
+                                         uint64_t *counts)
 {
     uint64_t sum = 0;
-    for (uint64_t i = first; i < first + 32 && i < end; i++) {
-        sum += words[i];
+    WEIR_UNROLL
+    for (int k = 0; k < WEIRI_TABLE_RUN; k++) {
+        counts[k] = first + (uint64_t)k < last ? args->counts[first + (uint64_t)k] : 0;
+    }
+    WEIR_UNROLL
+    for (int k = 0; k < WEIRI_TABLE_RUN; k++) {
+        sum += counts[k];
     }
     return sum;
 }
 
-/* A block turns the counts of a span into the places where its groups begin, and clears them. Each thread sums a run of
- * groups and a part of the spans in front. The threads' sums are then summed in two levels, 32 to a sum. */
-WEIR_FN void weiri_table_sum_span(const weiri_table_order_args *args, weir_coop block, uint64_t span, uint64_t *scratch)
+/* A block turns the counts of a span into the places where its groups begin, and clears them. Each thread has a run of
+ * groups. Spans follow each other in any order: the places of each begin where the last one that came first ends. */
+WEIR_FN void weiri_table_sum_span(const weiri_table_order_args *args, weir_coop block, uint64_t span, uint64_t *room)
 {
     const uint64_t begin = span * WEIRI_TABLE_SPAN;
     const uint64_t end = begin + WEIRI_TABLE_SPAN < args->groups ? begin + WEIRI_TABLE_SPAN : args->groups;
     const uint64_t run = (WEIRI_TABLE_SPAN + block.size - 1) / block.size;
     const uint64_t first = begin + block.rank * run < end ? begin + block.rank * run : end;
     const uint64_t last = first + run < end ? first + run : end;
-    uint64_t *sums = scratch;
-    uint64_t *in_front = scratch + 1024;
-    uint64_t *upper = scratch + 2048;
+    uint64_t counts[WEIRI_TABLE_RUN];
     uint64_t sum = 0;
-    for (uint64_t i = first; i < last; i++) {
-        sum += args->counts[i];
+    uint64_t total;
+    uint64_t base = 0;
+    for (uint64_t i = first; i < last; i += WEIRI_TABLE_RUN) {
+        sum += weiri_table_load_counts(args, i, last, counts);
     }
-    sums[block.rank] = sum;
-    sum = 0;
-    for (uint64_t i = block.rank; i < span * WEIRI_TABLE_COPIES; i += block.size) {
-        sum += args->spans[i];
+    sum = weir_arch_block_sum(block.host, room, (uint32_t)block.rank, (uint32_t)block.size, sum, &total);
+    if (block.rank == 0) {
+        base = weir_arch_fetch_add_relaxed_dev_u64(args->placed, total);
     }
-    in_front[block.rank] = sum;
-    (void)weir_coop_sync(block);
-    if (block.rank < 32) {
-        upper[block.rank] = weiri_table_sum_32(sums, block.rank * 32, block.size);
-        upper[32 + block.rank] = weiri_table_sum_32(in_front, block.rank * 32, block.size);
+    (void)weir_arch_block_sum(block.host, room, (uint32_t)block.rank, (uint32_t)block.size, base, &base);
+    sum += base;
+    for (uint64_t i = first; i < last; i += WEIRI_TABLE_RUN) {
+        (void)weiri_table_load_counts(args, i, last, counts);
+        WEIR_UNROLL
+        for (int k = 0; k < WEIRI_TABLE_RUN; k++) {
+            if (i + (uint64_t)k < last) {
+                args->cursors[i + (uint64_t)k] = sum;
+                args->counts[i + (uint64_t)k] = 0;
+                sum += counts[k];
+            }
+        }
     }
-    (void)weir_coop_sync(block);
-    sum = weiri_table_sum_32(upper, 32, 32 + (block.size + 31) / 32) + weiri_table_sum_32(upper, 0, block.rank / 32) +
-          weiri_table_sum_32(sums, block.rank / 32 * 32, block.rank);
-    for (uint64_t i = first; i < last; i++) {
-        args->cursors[i] = sum;
-        sum += args->counts[i];
-        args->counts[i] = 0;
-    }
-    if (first < last && last == args->groups) {
-        *args->placed = sum;
-    }
-    (void)weir_coop_sync(block); /* the next span uses the scratch */
 }
 
-WEIR_KERNEL_FOR(weiri_table_sum_groups, weiri_table_order_args, 1024)
+WEIR_KERNEL_FOR(weiri_table_sum_groups, weiri_table_order_args, WEIRI_TABLE_SUM_THREADS)
 {
     const weir_coop block = weir_coop_block(coop);
-    uint64_t *scratch = args->scratch + coop.block * WEIRI_TABLE_SCRATCH;
+    uint64_t *room = args->room + coop.block * WEIRI_TABLE_SUM_THREADS;
     for (uint64_t span = coop.block; span * WEIRI_TABLE_SPAN < args->groups; span += coop.blocks) {
-        weiri_table_sum_span(args, block, span, scratch);
+        weiri_table_sum_span(args, block, span, room);
     }
 }
 
@@ -150,22 +174,70 @@ WEIR_KERNEL_FOR(weiri_table_place_ids, weiri_table_order_args, 1024)
 {
     const weir_table_call *call = &args->call;
     const uint64_t count = weiri_table_count(call);
-    const uint64_t spans = (args->groups + WEIRI_TABLE_SPAN - 1) / WEIRI_TABLE_SPAN;
-    for (uint64_t i = coop.rank; i < spans * WEIRI_TABLE_COPIES; i += coop.size) {
-        args->spans[i] = 0;
-    }
     for (uint64_t i = coop.rank; args->slots != NULL && i <= args->mask; i += coop.size) {
         args->slots[i] = 0;
     }
-    for (uint64_t i = coop.rank; i < count; i += coop.size) {
-        if (args->slots != NULL && args->heads[i] != i) {
-            continue;
+    for (uint64_t i = coop.rank; i < count; i += WEIRI_TABLE_IDS * coop.size) {
+        int64_t ids[WEIRI_TABLE_IDS];
+        uint64_t places[WEIRI_TABLE_IDS];
+        weiri_table_load_ids(call, i, coop.size, count, ids);
+        WEIR_UNROLL
+        for (int k = 0; k < WEIRI_TABLE_IDS; k++) {
+            const uint64_t at = i + (uint64_t)k * coop.size;
+            places[k] = UINT64_MAX;
+            if (at < count && (args->slots == NULL || args->heads[at] == at)) {
+                uint64_t *cursor = args->cursors + weir_table_group_of(&call->table, ids[k]);
+                places[k] = weir_arch_fetch_add_relaxed_dev_u64(cursor, 1);
+            }
         }
-        const uint64_t group = weir_table_group_of(&call->table, weir_table_id(call->ids, call->wide, i));
-        const uint64_t at = weir_arch_fetch_add_relaxed_dev_u64(args->cursors + group, 1);
-        if (at < call->count) { /* always, unless ids or the count changed since they were counted */
-            args->order[at] = (uint32_t)i;
+        WEIR_UNROLL
+        for (int k = 0; k < WEIRI_TABLE_IDS; k++) {
+            if (places[k] < call->count) { /* all heads, unless ids or the count changed since they were counted */
+                args->order[places[k]] = (uint32_t)(i + (uint64_t)k * coop.size);
+            }
         }
+    }
+}
+
+/* Whether id `i` has a copy in device memory, and something happens to it. */
+WEIR_FN int weiri_table_has_copy(const weir_table_call *call, uint64_t i)
+{
+    const int64_t id = weir_table_id(call->ids, call->wide, i);
+    return id >= 0 && (uint64_t)id < call->table.rows && weir_table_copy_of(&call->table, (uint64_t)id) != NULL;
+}
+
+/* The block's positions join the lists. All threads of the block have the same number of turns. */
+WEIR_KERNEL_FOR(weiri_table_split_ids, weiri_table_order_args, 1024)
+{
+    const weir_table_call *call = &args->call;
+    const weir_coop block = weir_coop_block(coop);
+    uint64_t *room = args->room + coop.block * block.size;
+    const uint64_t count = weiri_table_count(call);
+    for (uint64_t first = 0; first < count; first += coop.size) {
+        const uint64_t i = first + coop.rank;
+        const int there = i < count;
+        const int hit = there && weiri_table_has_copy(call, i);
+        uint64_t total;
+        uint64_t base = 0;
+        /* Two sums in one word: a list has less than 2^32 positions. */
+        const uint64_t before = weir_arch_block_sum(block.host, room, (uint32_t)block.rank, (uint32_t)block.size,
+                                                    (uint64_t)hit << 32 | (uint32_t)(there && !hit), &total);
+        if (block.rank == 0) {
+            base = weir_arch_fetch_add_relaxed_dev_u64(args->splits, total);
+        }
+        (void)weir_arch_block_sum(block.host, room, (uint32_t)block.rank, (uint32_t)block.size, base, &base);
+        if (hit) {
+            args->heads[(base >> 32) + (before >> 32)] = (uint32_t)i;
+        } else if (there) {
+            args->order[(uint32_t)base + (uint32_t)before] = (uint32_t)i;
+        }
+    }
+    if (block.rank == 0 && weir_arch_fetch_add_acq_rel_dev_u64(args->splits + 1, 1) + 1 == coop.blocks) {
+        const uint64_t all = weir_arch_load_relaxed_dev_u64(args->splits);
+        args->placed[0] = (uint32_t)all;
+        args->placed[1] = all >> 32;
+        args->splits[0] = 0;
+        args->splits[1] = 0;
     }
 }
 
@@ -234,8 +306,16 @@ WEIR_KERNEL_FOR(weiri_table_fill_slots, weiri_table_copies_args, 1024)
     }
 }
 
-const weir_kernel *const weiri_table_kernels[] = {
-    &weiri_table_gather,     &weiri_table_gather_short, &weiri_table_scatter,    &weiri_table_lines,
-    &weiri_table_elements,   &weiri_table_count_groups, &weiri_table_sum_groups, &weiri_table_place_ids,
-    &weiri_table_copy_equal, &weiri_table_clear_slots,  &weiri_table_fill_slots, NULL
-};
+const weir_kernel *const weiri_table_kernels[] = { &weiri_table_gather,
+                                                   &weiri_table_gather_short,
+                                                   &weiri_table_scatter,
+                                                   &weiri_table_lines,
+                                                   &weiri_table_elements,
+                                                   &weiri_table_count_groups,
+                                                   &weiri_table_sum_groups,
+                                                   &weiri_table_place_ids,
+                                                   &weiri_table_copy_equal,
+                                                   &weiri_table_split_ids,
+                                                   &weiri_table_clear_slots,
+                                                   &weiri_table_fill_slots,
+                                                   NULL };

@@ -71,6 +71,7 @@ weir_status weir_table_cache(weir_table *table, const void *ids, weir_ids type, 
                           "weir_table_cache: %" PRIu64 " rows, but opts.cache_rows of create was %" PRIu64, count,
                           table->info.cache_rows);
     }
+    table->cached = false;
     status = table->info.cache_rows != 0 ? weiri_table_launch_clear(table, stream) : WEIR_OK;
     if (status != WEIR_OK || count == 0) {
         return status;
@@ -86,5 +87,6 @@ weir_status weir_table_cache(weir_table *table, const void *ids, weir_ids type, 
     args.call.ids = ids;
     args.call.wide = type == WEIR_IDS_I64;
     args.call.count = count;
+    table->cached = true;
     return launch(table, WEIRI_TABLE_FILL_SLOTS, &args, stream);
 }

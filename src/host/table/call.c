@@ -126,11 +126,38 @@ static weir_status choose_order(const char *call, const weir_table *table, const
     return WEIR_OK;
 }
 
+#define SPLIT_IDS 4096u /* fewer ids take less time than the launches */
+
+/* Whether rows that have copies are gathered by a launch of their own, on the whole device: the few blocks that read
+ * host memory would wait for each of them. */
+static bool splits(const weir_table *table, const weir_table_call *move, weir_table_order order)
+{
+    return table->cached && table->host && move->table.slots != NULL && !move->scatter &&
+           order == WEIR_TABLE_ORDER_GIVEN && move->form == WEIR_TABLE_UNITS && move->count >= SPLIT_IDS &&
+           move->count <= table->info.order_ids;
+}
+
+static weir_status launch_split(weir_table *table, const weir_kernel *kernel, const weir_table_call *move,
+                                weir_shape shape, void *stream)
+{
+    const weir_shape wanted = { 2 * table->device->info.multiprocessors, table->info.threads };
+    weir_table_call hits;
+    weir_table_call misses;
+    weir_status status = weiri_table_launch_split(table, move, &hits, &misses, stream);
+    if (status == WEIR_OK) {
+        status = weir_launch(table->device, kernel, weir_device_fit_shape(table->device, wanted), &hits, NULL, stream);
+    }
+    return status == WEIR_OK ? weir_launch(table->device, kernel, shape, &misses, NULL, stream) : status;
+}
+
 static weir_status launch(weir_table *table, const weir_kernel *kernel, const weir_table_call *move,
                           weir_table_order order, weir_shape shape, void *stream)
 {
     const bool unique = order == WEIR_TABLE_ORDER_UNIQUE;
     weir_table_call ordered = *move;
+    if (splits(table, move, order)) {
+        return launch_split(table, kernel, move, shape, stream);
+    }
     weir_status status =
         order == WEIR_TABLE_ORDER_GIVEN ? WEIR_OK : weiri_table_launch_order(table, unique, &ordered, stream);
     if (status == WEIR_OK) {

@@ -14,7 +14,6 @@
 #include "src/host/comm/memory.h"
 
 #define ROW_BYTES_MOST ((uint64_t)1 << 30)
-#define HOST_BLOCKS 8u
 #define THREADS 1024u
 
 /* Places in the table's room. */
@@ -206,14 +205,23 @@ static void set_grouped_from(weir_table *table)
                                                "for each row");
 }
 
-/* Rows in host memory need few blocks for the whole link. The device's own memory and that of peers need all. */
+/* The fewest blocks that read rows of host memory at the speed of the link. More have more bytes under way, which the
+ * launches of other kernels wait for, because these are read over the same link. */
+static uint32_t host_blocks(const weir_table *table)
+{
+    const uint64_t bytes = table->info.row_bytes;
+    const bool lines = (bytes | table->alignment) % WEIR_RUN_LINE == 0;
+    return bytes <= 256 ? 8 : !lines ? 5 : bytes <= 512 ? 4 : 3;
+}
+
+/* The device's own memory and that of peers need all multiprocessors. */
 static void set_info(weir_table *table, const weir_table_opts *opts)
 {
     weir_table_info *info = &table->info;
     info->parts = table->part_count;
     info->threads = THREADS;
     info->blocks = opts->blocks != 0 ? opts->blocks
-                   : table->host     ? HOST_BLOCKS
+                   : table->host     ? host_blocks(table)
                                      : 2 * table->device->info.multiprocessors;
     info->order_ids = opts->order_ids;
     table->reach_bytes = opts->reach_bytes;

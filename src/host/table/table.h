@@ -20,6 +20,7 @@ struct weir_table {
     bool host; /* all rows lie in host memory */
     uint64_t reach_bytes;
     uint32_t miss_ns;
+    bool cached;                  /* rows have copies in device memory */
     bool order_failed;            /* a launch failed while counts of groups were not 0 */
     weiri_table_order_args order; /* where reordering works; without a call */
     uint64_t reach;               /* bytes from the start of each row that lie in its part's memory, at least */
@@ -54,6 +55,10 @@ bool weiri_table_grouping_pays(const weir_table *table, uint64_t count, uint64_t
 weir_status weiri_table_launch_order(weir_table *table, bool unique, weir_table_call *move, void *stream);
 /* Behind the gather of a unique order: copies rows to the places of the other equal ids. `move` is that of before. */
 weir_status weiri_table_launch_copy(weir_table *table, const weir_table_call *move, void *stream);
+/* Puts the kernel that divides the ids of `move` on the stream: *hits is the gather of those whose rows have copies in
+ * device memory, and *misses that of the others. */
+weir_status weiri_table_launch_split(weir_table *table, const weir_table_call *move, weir_table_call *hits,
+                                     weir_table_call *misses, void *stream);
 
 WEIR_END_DECLS
 
