@@ -58,6 +58,8 @@ typedef struct perf_options {
     perf_list row_bytes;
     perf_list spans;     /* bytes of the table */
     bool calibrate;      /* of gather */
+    bool counters;       /* of gather */
+    perf_list cached;    /* of gather: rows in device memory */
     const char *beside;  /* of collectives and gather: a computation */
     perf_list sms;       /* of the gather's stream */
     uint32_t planes;     /* of pages: pieces of a page */

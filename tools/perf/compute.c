@@ -9,7 +9,7 @@
 
 #define SIDE 8192u
 #define BF16 14 /* CUDA_R_16BF */
-#define MULTIPLY_BYTES ((uint64_t)8 << 20)
+#define MULTIPLY_BYTES ((uint64_t)64 << 20)
 
 struct perf_compute {
     perf_rank *rank;
@@ -17,6 +17,8 @@ struct perf_compute {
     weir_memory *data;
     perf_cuda *cuda;
     void *handle; /* of cuBLAS */
+    int (*set_stream)(void *handle, void *stream);
+    int (*set_multiprocessors)(void *handle, int count); /* NULL: cuBLAS 11 and older */
     /* NULL: the kernel of multiplications */
     int (*gemm_ex)(void *handle, int, int, int m, int n, int k, const void *alpha, const void *a, int, int,
                    const void *b, int, int, const void *beta, void *c, int, int, int, int);
@@ -27,9 +29,9 @@ struct perf_compute {
 static weir_status put_multiply(const perf_compute *c, uint32_t blocks, uint32_t work)
 {
     const weir_shape wanted = { blocks, 256 };
+    const weir_shape shape = c->rank->gpu ? wanted : weir_device_fit_shape(c->rank->device, wanted);
     const compute_args args = { (float *)weir_memory_pointer(c->data), work };
-    return weir_launch(c->rank->device, compute_multiply, weir_device_fit_shape(c->rank->device, wanted), &args, NULL,
-                       c->stream);
+    return weir_launch(c->rank->device, compute_multiply, shape, &args, NULL, c->stream);
 }
 
 static weir_status put_compute(void *context)
@@ -39,7 +41,8 @@ static weir_status put_compute(void *context)
     char *data = (char *)weir_memory_pointer(c->data);
     const uint64_t bytes = (uint64_t)SIDE * SIDE * 2;
     if (c->gemm_ex == NULL) {
-        return put_multiply(c, c->rank->info.multiprocessors * 8, c->rank->gpu ? 200000 : 20000);
+        /* Many short blocks: with fewer multiprocessors they take longer by just these. */
+        return put_multiply(c, c->rank->info.multiprocessors * (c->rank->gpu ? 256 : 8), c->rank->gpu ? 6250 : 20000);
     }
     /* CUBLAS_COMPUTE_32F is 68, CUBLAS_GEMM_DEFAULT -1. */
     const int error = c->gemm_ex(c->handle, 0, 0, SIDE, SIDE, SIDE, &one, data, BF16, SIDE, data + bytes, BF16, SIDE,
@@ -50,7 +53,7 @@ static weir_status put_compute(void *context)
 static weir_status put_small(void *context)
 {
     const perf_compute *c = (const perf_compute *)context;
-    return put_multiply(c, c->rank->info.multiprocessors, c->rank->gpu ? 4000 : 1000);
+    return put_multiply(c, weir_stream_multiprocessors(c->rank->device, c->stream), c->rank->gpu ? 4000 : 1000);
 }
 
 perf_side perf_compute_side(perf_compute *compute)
@@ -80,11 +83,27 @@ static void *find_library(void)
     return library;
 }
 
+weir_status perf_compute_move(perf_compute *compute, void *stream)
+{
+    perf_rank *rank = compute->rank;
+    const uint32_t multiprocessors = weir_stream_multiprocessors(rank->device, stream);
+    compute->stream = stream;
+    if (compute->gemm_ex == NULL) {
+        return WEIR_OK;
+    }
+    /* cuBLAS makes its grids for all multiprocessors, unless told otherwise. */
+    const int target = multiprocessors < rank->info.multiprocessors ? (int)multiprocessors : 0;
+    return compute->set_stream(compute->handle, stream) == 0 &&
+                   (compute->set_multiprocessors == NULL || compute->set_multiprocessors(compute->handle, target) == 0)
+               ? WEIR_OK
+               : perf_fail(rank, WEIR_ERR_DEVICE, "--beside gemm: cuBLAS does not take a stream of %u multiprocessors",
+                           multiprocessors);
+}
+
 static weir_status open_gemm(perf_compute *c)
 {
     perf_rank *rank = c->rank;
     int (*create)(void **handle) = NULL;
-    int (*set_stream)(void *handle, void *stream) = NULL;
     void *library = rank->gpu ? find_library() : NULL;
     if (library == NULL) {
         perf_fact(rank->output, "gemm", "no cuBLAS%s: a kernel of multiplications takes its place",
@@ -92,15 +111,15 @@ static weir_status open_gemm(perf_compute *c)
         return WEIR_OK;
     }
     *(void **)&create = dlsym(library, "cublasCreate_v2");
-    *(void **)&set_stream = dlsym(library, "cublasSetStream_v2");
+    *(void **)&c->set_stream = dlsym(library, "cublasSetStream_v2");
+    *(void **)&c->set_multiprocessors = dlsym(library, "cublasSetSmCountTarget");
     *(void **)&c->gemm_ex = dlsym(library, "cublasGemmEx");
     const weir_status status = perf_cuda_open(rank, &c->cuda); /* cuBLAS works in the current context */
     if (status != WEIR_OK) {
         return status;
     }
-    return create != NULL && set_stream != NULL && c->gemm_ex != NULL && create(&c->handle) == 0 &&
-                   set_stream(c->handle, c->stream) == 0
-               ? WEIR_OK
+    return create != NULL && c->set_stream != NULL && c->gemm_ex != NULL && create(&c->handle) == 0
+               ? perf_compute_move(c, c->stream)
                : perf_fail(rank, WEIR_ERR_DEVICE, "--beside gemm: cuBLAS does not start");
 }
 

@@ -14,6 +14,8 @@ bool perf_compute_knows(const char *what);
  * product of two 8192^2 matrices of bf16, or the kernel of multiplications where cuBLAS is missing. */
 weir_status perf_compute_open(perf_rank *rank, const char *what, void *stream, perf_compute **out);
 void perf_compute_close(perf_compute *compute);
+/* Moves the computation to another stream, perhaps one of few multiprocessors. */
+weir_status perf_compute_move(perf_compute *compute, void *stream);
 /* "gemm" or "compute": what runs. */
 const char *perf_compute_name(const perf_compute *compute);
 

@@ -329,7 +329,7 @@ static weir_status create_gather(const gather_bench *bench, const gather_case *c
     gather->args = args;
     gather->opts.size = sizeof gather->opts;
     gather->opts.order = orders[c->order];
-    gather->opts.blocks = c->shape.blocks;
+    gather->opts.blocks = bench->rank->options->blocks.count != 0 ? c->shape.blocks : 0;
     return weir_table_create(bench->rank->device, c->row_bytes, &part, 1, &opts, &gather->table);
 }
 
@@ -427,11 +427,17 @@ static weir_status measure_case(gather_bench *bench, const gather_case *c)
     if (status == WEIR_OK) {
         status = check_case(bench, c, &args, &gather);
     }
+    gather_case shown = *c;
+    if (gather.table != NULL && gather.opts.blocks == 0) {
+        weir_table_info info;
+        weir_table_get_info(gather.table, &info);
+        shown.shape.blocks = info.blocks;
+    }
     weir_table_destroy(gather.table);
     if (status != WEIR_OK) {
         return status;
     }
-    report(bench, c, us, replays);
+    report(bench, &shown, us, replays);
     const uint64_t wrong = *(uint64_t *)weir_memory_host_pointer(bench->wrong);
     return wrong == 0 ? WEIR_OK
                       : perf_fail(rank, WEIR_ERR_CORRUPT, "gather %s %s, rows of %llu bytes: %llu words are wrong",
@@ -489,7 +495,7 @@ static weir_status measure_shape(gather_bench *bench, gather_case *c)
 static weir_status measure_rows(gather_bench *bench, gather_case *c)
 {
     const perf_options *options = bench->rank->options;
-    const perf_list blocks = list_or(options->blocks, bench->rank->gpu ? 8 : 2);
+    const perf_list blocks = list_or(options->blocks, bench->rank->gpu ? 8 : 2); /* weir: its own */
     const perf_list threads = list_or(options->threads, bench->rank->gpu ? 1024 : 4);
     const uint64_t rows = c->span / c->row_bytes;
     weir_status status = WEIR_OK;
@@ -570,6 +576,20 @@ static weir_status measure_all(gather_bench *bench, const perf_list *spans, cons
     return status;
 }
 
+/* The command that counts requests by Nsight Compute. On H200, pcie__read_bytes is 32 bytes for each sector that is
+ * read and 12 for each request. */
+static void print_counters(const perf_options *options, const perf_list *spans, const perf_list *sizes)
+{
+    for (uint32_t i = 0; i < sizes->count; i++) {
+        printf("ncu --csv --kernel-name 'regex:weiri_table|gather_' \\\n"
+               "    --metrics pcie__read_bytes.sum,lts__t_sectors_aperture_sysmem.sum \\\n"
+               "    weir-perf gather -g 1 --span %llu --row-bytes %llu --rows %u --order given --form all -n 1 -w 0\n",
+               (unsigned long long)spans->values[0], (unsigned long long)sizes->values[i],
+               options->rows != 0 ? options->rows : 100000);
+    }
+    printf("requests a row = (pcie__read_bytes / rows - 32 * sectors of a row) / 12\n");
+}
+
 static weir_status run_gather(perf_rank *rank)
 {
     const perf_options *options = rank->options;
@@ -582,6 +602,15 @@ static weir_status run_gather(perf_rank *rank)
     }
     if (options->beside != NULL) {
         return gather_beside(rank);
+    }
+    if (options->cached.count != 0) {
+        return gather_cached(rank);
+    }
+    if (options->counters) {
+        if (rank->rank == 0) {
+            print_counters(options, &spans, &sizes);
+        }
+        return WEIR_OK;
     }
     weir_status status = check_options(rank, &spans, &sizes);
     if (status == WEIR_OK) {
@@ -607,5 +636,5 @@ static weir_status run_gather(perf_rank *rank)
 
 const perf_command perf_gather = { "gather", "rows of a table in host memory, by weir and by hand",
                                    "-g --rows --row-bytes --span --order --ids --form --blocks --threads --lanes "
-                                   "--loads --beside --sms --calibrate -n -w",
+                                   "--loads --beside --sms --cached --calibrate --counters -n -w",
                                    run_gather, NULL };

@@ -35,10 +35,32 @@ extern const weir_kernel *const gather_compare;
 /* A step that visits all numbers below `limit`, modulo it, far from one to the next; in perf/scatter.c. */
 uint64_t gather_step(uint64_t limit);
 
-/* ---- perf/beside.c ---------------------------------------------------------------------------------------- */
+/* ---- a table of distinct rows, in perf/rows.c ---------------------------------------------------------------- */
 
-/* weir-perf gather --beside, and --calibrate (perf/calibrate.c). */
+/* A table in host memory, ids in the device's memory that lie far apart, and room for their rows. */
+typedef struct gather_rows {
+    perf_rank *rank;
+    weir_memory *memory; /* of the table */
+    weir_memory *out;
+    weir_memory *ids;
+    weir_memory *wrong;
+    weir_table *table;
+    uint64_t row_bytes;
+    uint64_t count;
+} gather_rows;
+
+/* Of the options --span, --row-bytes, --rows; `row_bytes` comes in place of the list. cache_rows: of the table.
+ * WEIR_ERR_INVALID: the rows do not fit into the span. gather_rows_close after an error, too. */
+weir_status gather_rows_open(perf_rank *rank, uint64_t row_bytes, uint64_t cache_rows, gather_rows *rows);
+void gather_rows_close(gather_rows *rows);
+/* How many words of `out` are not those of the rows. Waits. */
+weir_status gather_rows_check(const gather_rows *rows, uint64_t *wrong);
+
+/* ---- commands ---------------------------------------------------------------------------------------------- */
+
+/* weir-perf gather --beside (perf/beside.c), --cached (perf/cached.c) and --calibrate (perf/calibrate.c). */
 weir_status gather_beside(perf_rank *rank);
+weir_status gather_cached(perf_rank *rank);
 weir_status gather_calibrate(perf_rank *rank);
 
 WEIR_END_DECLS
