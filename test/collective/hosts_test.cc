@@ -421,6 +421,9 @@ TEST_P(CollectiveHostsRefused, RailThatFailsEndsTheCall)
 
 TEST_P(LongCollectiveHosts, MoreHosts)
 {
+    if (weirt_stage_shares_gpu(stage(), 8) && std::strcmp(name(), "ipc") == 0) {
+        GTEST_SKIP() << "ranks that share a GPU: copies of their proxies wait for kernels of other ranks";
+    }
     const uint32_t hosts[][2] = { { 2, 1 }, { 2, 3 }, { 3, 2 }, { 2, 4 }, { 4, 2 }, { 5, 1 }, { 8, 1 } };
     for (const auto &of : hosts) {
         run(types, of[0], of[1], 1, 1);

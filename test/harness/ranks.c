@@ -73,6 +73,11 @@ const char *weirt_stage_missing(const weirt_stage *stage)
     return stage->processes && count < 2 ? "one GPU; processes need two" : NULL;
 }
 
+bool weirt_stage_shares_gpu(const weirt_stage *stage, uint32_t ranks)
+{
+    return strcmp(stage->kind, "gpu") == 0 && !stage->processes && gpu_count() < ranks;
+}
+
 const char *weirt_sanitizer(void)
 {
 #if defined(__SANITIZE_THREAD__)

@@ -38,6 +38,9 @@ extern const weirt_stage weirt_stages[WEIRT_STAGES];
 
 /* The reason why this machine cannot run the stage; NULL if it can. Valid until the next call. */
 const char *weirt_stage_missing(const weirt_stage *stage);
+/* Whether ranks of the stage share a GPU as threads of one process. A driver call of one rank may then wait for kernels
+ * of another one (docs/failure.md). */
+bool weirt_stage_shares_gpu(const weirt_stage *stage, uint32_t ranks);
 
 struct weirt_shared;
 
