@@ -127,7 +127,8 @@ WEIR_FN uint64_t weiri_table_load_counts(const weiri_table_order_args *args, uin
 }
 
 /* A block turns the counts of a span into the places where its groups begin, and clears them. Each thread has a run of
- * groups. Spans follow each other in any order: the places of each begin where the last one that came first ends. */
+ * groups. Spans follow each other in any order: the places of a span begin where those of the span before it end, and
+ * an atomic addition says where that is. */
 WEIR_FN void weiri_table_sum_span(const weiri_table_order_args *args, weir_coop block, uint64_t span, uint64_t *room)
 {
     const uint64_t begin = span * WEIRI_TABLE_SPAN;
