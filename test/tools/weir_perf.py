@@ -385,6 +385,33 @@ def beside(program):
     expect(result.returncode == 1 and "compute or gemm" in result.stdout, f"refusal: {result.stdout}")
 
 
+def cached(program):
+    """Gathers of rows that have copies in part: enough ids for a launch of their own, no wrong word. Then requests are
+    counted by a command that is printed, and rows lie on the next rank's device."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "results.json")
+        result = start(program, "gather", "--device", "cpu", "-g", "1", "-n", "1", "--rows", "5000", "--row-bytes",
+                       "100", "--cached", "1,4999,5000", "--json", path)
+        expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+        with open(path, encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+        expect([row["cached"] for row in rows] == [1, 4999, 5000], f"rows: {rows}")
+        for row in rows:
+            expect(row["wrong"] == 0 and row["ids"] == 5000 and row["time_us"] > 0, f"data of {row}")
+        result = start(program, "gather", "--device", "cpu", "-g", "1", "--rows", "100", "--cached", "101")
+        expect(result.returncode == 1 and "--cached 101 of 100 ids" in result.stdout, f"refusal: {result.stdout}")
+        result = start(program, "gather", "--device", "cpu", "-g", "2", "--counters", "--row-bytes", "100,400")
+        expect(result.returncode == 0 and result.stdout.count("ncu --csv") == 2, f"counters: {result.stdout}")
+        for ranks in ("1", "3"):
+            result = start(program, "gather", "--device", "cpu", "-g", ranks, "-n", "1", "--rows", "300", "--row-bytes",
+                           "100", "--peer", "--form", "all", "--threads", "4", "--json", path)
+            expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+            with open(path, encoding="utf-8") as file:
+                rows = json.load(file)["rows"]
+            expect({row["form"] for row in rows} == {"units", "flat", "circular", "lines", "weir"}, f"forms: {rows}")
+            expect(all(row["wrong"] == 0 for row in rows), f"rows of a peer: {rows}")
+
+
 def collective_beside(program):
     """Collectives beside a computation: a row for each size, with no wrong element, also in graphs and for transfers."""
     for command, options in (("allreduce", ("--graph", "--check")), ("sendrecv", ()), ("allgather_parts", ())):
@@ -814,7 +841,7 @@ def wrong_result(program):
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
-         "gather": gather, "beside": beside, "collective_beside": collective_beside, "calibrate": calibrate,
+         "gather": gather, "beside": beside, "cached": cached, "collective_beside": collective_beside, "calibrate": calibrate,
          "scatter": scatter, "pack": pack, "strided": strided, "halo": halo,
          "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "sendrecv": sendrecv, "forms": forms, "copies": copies, "plot": plot, "tune": tune,

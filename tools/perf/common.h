@@ -59,6 +59,7 @@ typedef struct perf_options {
     perf_list spans;     /* bytes of the table */
     bool calibrate;      /* of gather */
     bool counters;       /* of gather */
+    bool peer;           /* of gather: rows in device memory of the next rank */
     perf_list cached;    /* of gather: rows in device memory */
     const char *beside;  /* of collectives and gather: a computation */
     perf_list sms;       /* of the gather's stream */

@@ -35,6 +35,7 @@ static const char *const order_names[ORDERS] = { "given", "sorted", "grouped", "
 typedef struct gather_bench {
     perf_rank *rank;
     weir_memory *table;
+    weir_memory *own; /* --peer: the table of the last rank; NULL: none */
     weir_memory *out;
     weir_memory *ids;    /* int64_t, in the order of the case */
     weir_memory *places; /* uint32_t */
@@ -181,9 +182,33 @@ static uint64_t count_pages(gather_bench *bench, uint64_t row_bytes, uint64_t *d
 
 /* ---- setup --------------------------------------------------------------------------------------------- */
 
+/* --peer: each rank reads device memory of the next one, or a rank alone its own. */
+static weir_status share_peers(gather_bench *bench, uint64_t bytes)
+{
+    perf_rank *rank = bench->rank;
+    const uint32_t next = (rank->rank + 1) % rank->ranks, last = (rank->rank + rank->ranks - 1) % rank->ranks;
+    if (rank->ranks == 1) {
+        return weir_memory_allocate(rank->comm, bytes, NULL, &bench->table);
+    }
+    weir_status status = weir_memory_allocate(rank->comm, bytes, NULL, &bench->own);
+    if (status == WEIR_OK && rank->rank == 0) {
+        status = weir_memory_send(rank->comm, bench->own, last, TABLE_TAG);
+    }
+    if (status == WEIR_OK) {
+        status = weir_memory_recv(rank->comm, next, TABLE_TAG, &bench->table);
+    }
+    if (status == WEIR_OK && rank->rank != 0) {
+        status = weir_memory_send(rank->comm, bench->own, last, TABLE_TAG);
+    }
+    return status;
+}
+
 static weir_status share_table(gather_bench *bench, uint64_t bytes)
 {
     perf_rank *rank = bench->rank;
+    if (rank->options->peer) {
+        return share_peers(bench, bytes);
+    }
     weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
     host.kind = WEIR_MEMORY_HOST;
     if (rank->rank != 0) {
@@ -227,11 +252,12 @@ static weir_status fill_table(gather_bench *bench)
     const weir_shape shape = weir_device_fit_shape(rank->device, (weir_shape){ 64, 1024 });
     gather_args args;
     memset(&args, 0, sizeof args);
-    args.table = (char *)weir_memory_pointer(bench->table);
+    args.table = (char *)weir_memory_pointer(bench->own != NULL ? bench->own : bench->table);
     args.count = weir_memory_bytes(bench->table) / 4;
-    weir_status status = rank->rank == 0 ? launch_once(bench, gather_fill, shape, &args) : WEIR_OK;
+    weir_status status =
+        rank->rank == 0 || bench->own != NULL ? launch_once(bench, gather_fill, shape, &args) : WEIR_OK;
     if (status == WEIR_OK) {
-        status = weir_bootstrap_barrier(rank->bootstrap, NULL); /* the table is filled */
+        status = weir_bootstrap_barrier(rank->bootstrap, NULL); /* all tables are filled */
     }
     return status == WEIR_OK ? time_copy(bench) : status;
 }
@@ -273,6 +299,11 @@ static void destroy_bench(gather_bench *bench)
     weir_memory_destroy(bench->ids);
     weir_memory_destroy(bench->out);
     weir_memory_destroy(bench->table);
+    if (bench->own != NULL) {
+        const weir_status status = weir_bootstrap_barrier(bench->rank->bootstrap, NULL); /* the last rank unmaps it */
+        (void)status;
+        weir_memory_destroy(bench->own);
+    }
     free(bench->host_places);
     free(bench->host_ids);
     free(bench->drawn);
@@ -636,5 +667,5 @@ static weir_status run_gather(perf_rank *rank)
 
 const perf_command perf_gather = { "gather", "rows of a table in host memory, by weir and by hand",
                                    "-g --rows --row-bytes --span --order --ids --form --blocks --threads --lanes "
-                                   "--loads --beside --sms --cached --calibrate --counters -n -w",
+                                   "--loads --peer --beside --sms --cached --calibrate --counters -n -w",
                                    run_gather, NULL };

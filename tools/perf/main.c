@@ -89,6 +89,7 @@ static const option_row option_rows[] = {
     { "--sms", OPTION_LIST, offsetof(perf_options, sms), "LIST", "multiprocessors of the gather's stream; default 8" },
     { "--calibrate", OPTION_FLAG, offsetof(perf_options, calibrate), "", "measure reach_bytes and miss_ns of tables" },
     { "--cached", OPTION_LIST, offsetof(perf_options, cached), "LIST", "ids of a gather that have copies on the GPU" },
+    { "--peer", OPTION_FLAG, offsetof(perf_options, peer), "", "gather rows of the next rank's device memory" },
     { "--counters", OPTION_FLAG, offsetof(perf_options, counters), "",
       "print the command that counts a row's requests" },
     { "--planes", OPTION_NUMBER, offsetof(perf_options, planes), "N", "pieces of a page; default 1" },
