@@ -17,6 +17,7 @@
 #define OP_HEADER_BYTES (1 + 1 + 8 + 2 + 2)
 #define OP_MESSAGE_MAX (OP_HEADER_BYTES + WEIRI_PAYLOAD_MAX + WEIRI_HANDLES_MAX * (2 + WEIRI_HANDLE_BYTES))
 #define CAUSE_BYTES 224
+#define NEWS_MS 1000      /* longest wait for the news that explains a refused message */
 #define SLICE_MS 100      /* how long a waiting thread may miss a kernel's error */
 #define ASK_NS 200000000u /* how long a rank waits for a peer's operation before it asks the peer */
 
@@ -205,6 +206,23 @@ static void advance(weiri_sequence *sequence)
 
 /* ---- sending and expecting -------------------------------------------------------------------------- */
 
+/* The bootstrap says that `peer` is gone. The service thread is about to tell the communicator, after all that the peer
+ * had sent: its death, or the error because of which it left. This thread waits for that news, so that the communicator
+ * has failed when the call fails. */
+static weir_status report_gone(weir_comm *comm, uint32_t peer, const char *call)
+{
+    char text[256];
+    snprintf(text, sizeof text, "%s", weir_last_error());
+    const uint64_t deadline = weiri_deadline(NEWS_MS);
+    pthread_mutex_lock(&comm->mutex);
+    while (comm->failed == WEIR_OK && !comm->peers[peer].gone &&
+           weiri_cond_wait(&comm->changed, &comm->mutex, deadline)) {
+    }
+    pthread_mutex_unlock(&comm->mutex);
+    const weir_status known = weiri_comm_error(comm);
+    return known != WEIR_OK ? known : weiri_fail(WEIR_ERR_REMOTE, "%s: %s", call, text);
+}
+
 weir_status weiri_exchange_send(weir_comm *comm, uint32_t peer, uint64_t tag, const weiri_op_message *message)
 {
     uint8_t data[OP_MESSAGE_MAX];
@@ -224,15 +242,8 @@ weir_status weiri_exchange_send(weir_comm *comm, uint32_t peer, uint64_t tag, co
     if (w.failed) {
         return weiri_fail(WEIR_ERR_LIMIT, "%s: message of more than %zu bytes", sent_by[message->op], sizeof data);
     }
-    weir_status status = weiri_bootstrap_post(comm->bootstrap, peer, comm->port, data, w.size);
-    if (status == WEIR_ERR_REMOTE) {
-        /* The peer may have left because of an error that this rank knows. */
-        char text[256];
-        snprintf(text, sizeof text, "%s", weir_last_error());
-        const weir_status known = weiri_comm_error(comm);
-        status = known != WEIR_OK ? known : weiri_fail(status, "%s: %s", sent_by[message->op], text);
-    }
-    return status;
+    const weir_status status = weiri_bootstrap_post(comm->bootstrap, peer, comm->port, data, w.size);
+    return status == WEIR_ERR_REMOTE ? report_gone(comm, peer, sent_by[message->op]) : status;
 }
 
 static weir_future *new_future(weir_comm *comm, weiri_op op, uint32_t peer, uint64_t tag)
@@ -365,6 +376,7 @@ static void lose_peer(weir_comm *comm, uint32_t rank, bool died, const char *tex
         weiri_comm_fail_locked(comm, WEIR_ERR_REMOTE, text);
     } else {
         weiri_exchange_fail_locked(comm, false, rank, WEIR_ERR_REMOTE, text);
+        pthread_cond_broadcast(&comm->changed);
     }
 }
 
