@@ -85,9 +85,7 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
     device->lines = device->packets + rooms * device->packet_room;
     device->slots = device->lines + rooms * device->line_room;
     device->messages = device->slots + rooms * device->slot_columns * device->slot_bytes;
-    /* A rank that is alone on its host passes no message: only its mailboxes and semaphores are allocated. */
-    return device->ranks == 1 ? device->packets
-                              : device->messages + messages * device->message_blocks * device->message_bytes;
+    return device->messages + messages * device->message_blocks * device->message_bytes;
 }
 
 /* The ranks compare their rows by this hash. */
@@ -218,38 +216,45 @@ static weir_status load_copies(weir_device *device, const weir_memory *memory)
     return status == WEIR_OK ? weir_device_copy(device, zeros + WEIR_CELL_BYTES, zeros, WEIR_CELL_BYTES) : status;
 }
 
+/* Allocates this rank's memory. A rank that is alone on its host has none: it meets nobody there. Its address is that
+ * of the collective's cell then, since kernels compute places in the memory before they find that they use none. */
+static weir_status allocate(weir_collective *collective, uint64_t bytes)
+{
+    const weir_memory_opts host = { .size = sizeof host, .kind = WEIR_MEMORY_HOST };
+    const uint64_t differences = WEIR_DIFFERENCES_FAR + (uint64_t)collective->size;
+    weir_comm *comm = collective->comm;
+    weir_dev_collective *device = &collective->device;
+    weir_status status = weiri_life_open(collective);
+    if (status == WEIR_OK && device->ranks == 1) {
+        device->memory[0] = (char *)device->epoch;
+    } else if (status == WEIR_OK) {
+        status = weir_memory_allocate(comm, bytes, NULL, &collective->memory.local);
+        status = status == WEIR_OK ? load_copies(comm->device, collective->memory.local) : status;
+    }
+    if (status == WEIR_OK && collective->size > 1) {
+        status = weir_memory_allocate(comm, differences * sizeof(weir_dev_difference), &host, &collective->differences);
+    }
+    return status;
+}
+
 /* `mine` is the outcome of this rank's part of create so far. */
 static weir_status open_memories(weir_collective *collective, uint64_t bytes, weir_status mine)
 {
     static const char call[] = "weir_collective_create";
-    const weir_memory_opts host = { .size = sizeof host, .kind = WEIR_MEMORY_HOST };
     weir_comm *comm = collective->comm;
     weir_dev_collective *device = &collective->device;
-    const uint64_t differences = WEIR_DIFFERENCES_FAR + (uint64_t)collective->size;
-    weir_memory *local = NULL;
-    if (mine == WEIR_OK) {
-        mine = weiri_life_open(collective);
-    }
-    if (mine == WEIR_OK) {
-        mine = weir_memory_allocate(comm, bytes, NULL, &local);
-    }
-    if (mine == WEIR_OK && device->ranks > 1) {
-        mine = load_copies(comm->device, local);
-    }
-    collective->memory.local = local;
-    if (mine == WEIR_OK) {
-        mine = weir_memory_allocate(comm, differences * sizeof(weir_dev_difference), &host, &collective->differences);
-    }
+    mine = mine == WEIR_OK ? allocate(collective, bytes) : mine;
     weir_status status = weiri_collective_agree(collective, call, mine, false);
     if (status == WEIR_OK) {
         status = weiri_collective_agree(collective, call, weiri_team_connect(&collective->host, call, NULL), true);
     }
-    if (status == WEIR_OK) {
-        status = weiri_collective_agree(
-            collective, call, weiri_team_share(&collective->host, call, local, true, &collective->memory), true);
+    if (status == WEIR_OK && device->ranks > 1) {
+        mine = weiri_team_share(&collective->host, call, collective->memory.local, true, &collective->memory);
+        status = weiri_collective_agree(collective, call, mine, true);
     }
     for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
-        device->memory[k] = (char *)weir_memory_pointer(weiri_team_memory_of(&collective->memory, k));
+        const weir_memory *memory = device->ranks > 1 ? weiri_team_memory_of(&collective->memory, k) : NULL;
+        device->memory[k] = memory != NULL ? (char *)weir_memory_pointer(memory) : device->memory[k];
         device->peers[k] = collective->host.ranks[k];
     }
     device->call = WEIR_NO_CALL;
@@ -276,7 +281,8 @@ static bool describe_difference(void *context, weir_status status, char *text, s
 {
     const weir_collective *collective = (const weir_collective *)context;
     const weir_dev_difference *all = (const weir_dev_difference *)weir_memory_host_pointer(collective->differences);
-    for (uint32_t k = 0; status == WEIR_ERR_MISMATCH && k < WEIR_DIFFERENCES_FAR + collective->size; k++) {
+    const uint32_t count = all != NULL ? WEIR_DIFFERENCES_FAR + collective->size : 0;
+    for (uint32_t k = 0; status == WEIR_ERR_MISMATCH && k < count; k++) {
         if (weir_arch_load_acquire_sys_u64(&all[k].found) != 0) {
             const uint32_t peer = k < WEIR_COLLECTIVE_RANKS  ? collective->host.ranks[k]
                                   : k < WEIR_DIFFERENCES_FAR ? collective->rails.team.ranks[k - WEIR_COLLECTIVE_RANKS]

@@ -511,12 +511,12 @@ WEIR_FN void weir_slots_take(const weir_dev_collective *c, const weir_collective
 }
 
 /* A move through slots. If received data overwrites sent data, the two blocks of a column meet, too: the sender signals
- * its own rank. */
+ * its own rank. A rank that is alone receives nothing. */
 WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
     const weir_slots_duty duty = weir_slots_duty_of(coop);
     const uint32_t column = duty.column;
-    const uint32_t self = m->in_place ? (uint32_t)1 << c->rank : 0;
+    const uint32_t self = m->in_place && c->ranks > 1 ? (uint32_t)1 << c->rank : 0;
     const uint64_t rounds = column < duty.columns ? weir_slots_rounds(m->most, 0, duty.columns, m->chunk) : 0;
     weir_status status = WEIR_OK;
     for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
