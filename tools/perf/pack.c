@@ -109,7 +109,7 @@ static void destroy_bench(pack_bench *bench)
 
 /* ---- forms ----------------------------------------------------------------------------------------------- */
 
-static pack_divisor divisor_of(uint64_t number)
+pack_divisor pack_divisor_of(uint64_t number)
 {
     uint32_t bits = 0;
     while ((uint64_t)1 << bits < number) {
@@ -126,8 +126,8 @@ static pack_args args_of(const pack_bench *bench, const pack_case *c)
     memset(&args, 0, sizeof args);
     args.box = *box;
     args.bytes = c->bytes;
-    args.by_run = divisor_of(box->run);
-    args.by_inner = divisor_of(box->counts[1]);
+    args.by_run = pack_divisor_of(box->run);
+    args.by_inner = pack_divisor_of(box->counts[1]);
     args.unpack = bench->unpack;
     args.never = UINT32_MAX;
     args.wide = (char *)weir_memory_pointer(bench->unpack ? bench->to : bench->wide);

@@ -78,6 +78,38 @@ typedef struct pack_divisor {
     uint32_t shift;
 } pack_divisor;
 
+WEIR_FN uint32_t pack_divide(uint32_t n, pack_divisor by)
+{
+    return (uint32_t)((uint64_t)n * by.multiplier >> by.shift);
+}
+
+/* number: 1 or more, below 2^31 */
+pack_divisor pack_divisor_of(uint64_t number);
+
+typedef uint16_t __attribute__((may_alias)) pack_alias_u16;
+
+/* `word`: 1, 2, 4 or 8, a constant */
+WEIR_FN uint64_t pack_load_word(const char *from, uint32_t word)
+{
+    return word == 1   ? (unsigned char)weir_arch_load_byte(from)
+           : word == 2 ? *(const pack_alias_u16 *)from
+           : word == 4 ? weir_arch_load_u32((const weir_alias_u32 *)from)
+                       : weir_arch_load_u64((const weir_alias_u64 *)from);
+}
+
+WEIR_FN void pack_store_word(char *to, uint64_t value, uint32_t word)
+{
+    if (word == 1) {
+        weir_arch_store_byte(to, (char)(unsigned char)value);
+    } else if (word == 2) {
+        *(pack_alias_u16 *)to = (uint16_t)value;
+    } else if (word == 4) {
+        weir_arch_store_u32((weir_alias_u32 *)to, (uint32_t)value);
+    } else {
+        weir_arch_store_u64((weir_alias_u64 *)to, value);
+    }
+}
+
 typedef struct pack_args {
     char *wide;  /* the strided side */
     char *dense; /* the packed side */

@@ -6,11 +6,7 @@
  * shows what the rows cost: it reads one byte of each. */
 #include "tools/perf/pack.h"
 
-typedef uint16_t __attribute__((may_alias)) alias_u16;
-
 /* ---- index --------------------------------------------------------------------------------------------- */
-
-WEIR_FN uint32_t divide(uint32_t n, pack_divisor by) { return (uint32_t)((uint64_t)n * by.multiplier >> by.shift); }
 
 /* A place of the box: a row by its two indices, and a byte of it. */
 typedef struct spot {
@@ -21,10 +17,10 @@ typedef struct spot {
 
 WEIR_FN spot spot_of(const pack_args *args, uint32_t packed)
 {
-    const uint32_t row = divide(packed, args->by_run);
+    const uint32_t row = pack_divide(packed, args->by_run);
     spot at;
     at.column = packed - row * (uint32_t)args->box.run;
-    at.outer = divide(row, args->by_inner);
+    at.outer = pack_divide(row, args->by_inner);
     at.inner = row - at.outer * (uint32_t)args->box.counts[1];
     return at;
 }
@@ -50,27 +46,6 @@ WEIR_FN spot next_word(const pack_args *args, spot at, uint32_t word)
 
 /* ---- units --------------------------------------------------------------------------------------------- */
 
-WEIR_FN uint64_t load_word(const char *from, uint32_t word)
-{
-    return word == 1   ? (unsigned char)weir_arch_load_byte(from)
-           : word == 2 ? *(const alias_u16 *)from
-           : word == 4 ? weir_arch_load_u32((const weir_alias_u32 *)from)
-                       : weir_arch_load_u64((const weir_alias_u64 *)from);
-}
-
-WEIR_FN void store_word(char *to, uint64_t value, uint32_t word)
-{
-    if (word == 1) {
-        weir_arch_store_byte(to, (char)(unsigned char)value);
-    } else if (word == 2) {
-        *(alias_u16 *)to = (uint16_t)value;
-    } else if (word == 4) {
-        weir_arch_store_u32((weir_alias_u32 *)to, (uint32_t)value);
-    } else {
-        weir_arch_store_u64((weir_alias_u64 *)to, value);
-    }
-}
-
 /* 16 bytes of the box from packed byte `packed` on. `word` is a constant. */
 WEIR_FN weir_vec16 load_wide(const pack_args *args, uint32_t packed, uint32_t word)
 {
@@ -83,7 +58,7 @@ WEIR_FN weir_vec16 load_wide(const pack_args *args, uint32_t packed, uint32_t wo
     }
     WEIR_UNROLL
     for (uint32_t k = 0; k < 16; k += word) {
-        const uint64_t value = load_word(args->wide + offset_of(args, at), word);
+        const uint64_t value = pack_load_word(args->wide + offset_of(args, at), word);
         unit.lo |= k < 8 ? value << k % 8 * 8 : 0;
         unit.hi |= k < 8 ? 0 : value << k % 8 * 8;
         at = next_word(args, at, word);
@@ -100,7 +75,7 @@ WEIR_FN void store_wide(const pack_args *args, uint32_t packed, weir_vec16 unit,
     }
     WEIR_UNROLL
     for (uint32_t k = 0; k < 16; k += word) {
-        store_word(args->wide + offset_of(args, at), (k < 8 ? unit.lo : unit.hi) >> k % 8 * 8, word);
+        pack_store_word(args->wide + offset_of(args, at), (k < 8 ? unit.lo : unit.hi) >> k % 8 * 8, word);
         at = next_word(args, at, word);
     }
 }
@@ -169,7 +144,7 @@ WEIR_KERNEL_FOR(pack_runs_16, pack_args, 1024)
             for (uint32_t k = 0; k < PACK_RUNS_BATCH; k++) {
                 const uint32_t row = at_once == 1 ? first : first + k * groups;
                 const uint32_t column = (round + (at_once == 1 ? k : 0)) * lanes + lane;
-                const uint32_t outer = divide(row, args->by_inner);
+                const uint32_t outer = pack_divide(row, args->by_inner);
                 const uint32_t inner = row - outer * (uint32_t)args->box.counts[1];
                 valid |= (uint32_t)(row < rows && column < per_row) << k;
                 wide[k] = outer * args->box.strides[0] + inner * args->box.strides[1] + column * 16;
@@ -213,7 +188,7 @@ WEIR_KERNEL_FOR(pack_seed_words, pack_args, 1024)
         if (x < sizes[0] && y < sizes[1] && z < sizes[2]) {
             char *wide = args->wide + z * args->box.strides[0] + y * args->box.strides[1] + x * word;
             char *dense = args->dense + ((uint64_t)z * sizes[1] + y) * args->box.run + x * word;
-            store_word(args->unpack ? wide : dense, load_word(args->unpack ? dense : wide, word), word);
+            pack_store_word(args->unpack ? wide : dense, pack_load_word(args->unpack ? dense : wide, word), word);
         }
     }
 }
@@ -229,7 +204,7 @@ WEIR_FN void read_lone(const pack_args *args, weir_coop coop, uint32_t batch)
         WEIR_UNROLL
         for (uint32_t k = 0; k < batch; k++) {
             const uint32_t row = first + k * coop.size;
-            const uint32_t outer = divide(row, args->by_inner);
+            const uint32_t outer = pack_divide(row, args->by_inner);
             const uint32_t inner = row - outer * (uint32_t)args->box.counts[1];
             if (row < rows) {
                 sum += (unsigned char)weir_arch_load_byte(args->wide + outer * args->box.strides[0] +
