@@ -531,6 +531,10 @@ def strided(program):
            [(box, *form) for box in ("13x70@53", "C10") for form in forms], rows)
     for row in rows:
         expect(row["wrong"] == 0 and row["bytes"] == row["run"] * row["rows"] and row["gbytes_s"] >= 0, f"data of {row}")
+        expect(row["store_us"] > 0, f"stores by hand of {row}")
+    for column in ({(row["config"], row["to"]) for row in rows}):
+        times = {row["store_us"] for row in rows if (row["config"], row["to"]) == column}
+        expect(len(times) == 1, f"stores by hand are measured once for {column}: {times}")
     result = start(program, "strided", "--device", "cpu", "-g", "1")
     expect(result.returncode == 1 and "two ranks" in result.stdout, result.stdout)
 

@@ -2,9 +2,11 @@
  *
  * The forms put, get, packets and lines are calls of weir/device/layout_channel.h. The form port packs, puts with a
  * signal over a port channel, waits and unpacks, in chunks. Each form is checked: the destination is made wrong, filled
- * by one more transfer, and compared. */
+ * by one more transfer, and compared. The column store_us is the time of plain stores of the same shape, as of a put
+ * written by hand: the faster of two launches. */
 #include "tools/perf/strided.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "tools/perf/commands.h"
@@ -38,6 +40,8 @@ typedef struct strided_bench {
     weir_port_channel *port;
     uint32_t form;
     bool dense;
+    bool crowded;       /* stores by hand run with 1024 threads in each block */
+    double store_us[2]; /* of stores by hand to rows, and to packed bytes; NaN: none */
 } strided_bench;
 
 static uint64_t round_up(uint64_t value) { return (value + 255) / 256 * 256; }
@@ -52,6 +56,8 @@ static weir_status create_bench(perf_rank *rank, const pack_config *config, stri
     memset(bench, 0, sizeof *bench);
     bench->rank = rank;
     bench->config = config;
+    bench->store_us[0] = NAN;
+    bench->store_us[1] = NAN;
     bench->bytes = box->run * box->counts[0] * box->counts[1];
     bench->span = (box->counts[0] - 1) * box->strides[0] + (box->counts[1] - 1) * box->strides[1] + box->run;
     bench->to_offset = round_up(bench->span);
@@ -159,6 +165,43 @@ static weir_status put_transfer(perf_rank *rank, void *context, uint32_t number)
                              : status;
 }
 
+/* The largest word, as a power of two, that moves all rows. */
+static uint32_t store_word(const strided_bench *bench)
+{
+    const pack_box *box = &bench->config->box;
+    const uint64_t all = box->run | box->strides[0] | box->strides[1];
+    uint32_t bits = 0;
+    while (bits + 1 < PACK_WORDS && all % ((uint64_t)2 << bits) == 0) {
+        bits++;
+    }
+    return bits;
+}
+
+static weir_status put_stores(perf_rank *rank, void *context, uint32_t number)
+{
+    const strided_bench *bench = (const strided_bench *)context;
+    const pack_box *box = &bench->config->box;
+    const uint32_t bits = store_word(bench);
+    const uint64_t units = bench->bytes / 16 / THREADS + 1;
+    const uint32_t most = STRIDED_BLOCKS / (rank->shared ? 2 : 1);
+    weir_shape shape = { bench->crowded ? most : (uint32_t)pack_least(most, units), bench->crowded ? 1024 : THREADS };
+    strided_store_args args;
+    (void)number;
+    memset(&args, 0, sizeof args);
+    weir_memory_channel_device(bench->channel, &args.channel);
+    args.box = *box;
+    args.by_row = pack_divisor_of(box->run >> bits);
+    args.by_inner = pack_divisor_of(box->counts[1]);
+    args.to_offset = bench->to_offset;
+    args.words = (uint32_t)(bench->bytes >> bits);
+    args.dense = bench->dense;
+    if (!rank->gpu) {
+        const weir_shape small = { 2, 1 };
+        shape = small;
+    }
+    return weir_launch(rank->device, strided_stores[bits], shape, &args, NULL, rank->stream);
+}
+
 /* ---- data ------------------------------------------------------------------------------------------------ */
 
 static weir_status run_data(strided_bench *bench, const weir_kernel *kernel)
@@ -182,7 +225,7 @@ static weir_status run_data(strided_bench *bench, const weir_kernel *kernel)
 }
 
 /* A get reads the peer's source, so the ranks meet in front of the transfer and behind it. */
-static weir_status check_transfer(strided_bench *bench, uint64_t *wrong)
+static weir_status check_transfer(strided_bench *bench, const perf_calls *calls, uint64_t *wrong)
 {
     perf_rank *rank = bench->rank;
     uint64_t *count = (uint64_t *)weir_memory_host_pointer(bench->wrong);
@@ -193,7 +236,7 @@ static weir_status check_transfer(strided_bench *bench, uint64_t *wrong)
         status = weir_bootstrap_barrier(rank->bootstrap, NULL);
     }
     if (status == WEIR_OK) {
-        status = put_transfer(rank, bench, 1);
+        status = calls->put(rank, calls->context, 1);
     }
     if (status == WEIR_OK) {
         status = run_data(bench, strided_compare);
@@ -203,30 +246,68 @@ static weir_status check_transfer(strided_bench *bench, uint64_t *wrong)
 
 /* ---- the command ----------------------------------------------------------------------------------------- */
 
-static weir_status measure(strided_bench *bench)
+/* The median time of a transfer, and the wrong bytes of one more. */
+static weir_status time_transfer(strided_bench *bench, const perf_calls *calls, double *median, uint64_t *wrong)
 {
     perf_rank *rank = bench->rank;
-    const pack_box *box = &bench->config->box;
     const uint32_t nodes = rank->gpu ? 10 : 2;
     const uint32_t wanted = rank->options->iters != 0 ? rank->options->iters : rank->gpu ? 20 : 2;
     const uint32_t replays = wanted < PERF_REPLAYS_MAX ? wanted : PERF_REPLAYS_MAX;
-    const perf_calls calls = { put_transfer, bench };
     double us[PERF_REPLAYS_MAX];
     void *graph = NULL;
-    uint64_t wrong = 0;
-    weir_status status = perf_record_calls(rank, &calls, nodes, &graph);
+    weir_status status = perf_record_calls(rank, calls, nodes, &graph);
     if (status == WEIR_OK) {
         status = perf_time(rank, graph, nodes, rank->options->warmup, replays, us);
     }
     if (status == WEIR_OK) {
-        status = check_transfer(bench, &wrong);
+        status = check_transfer(bench, calls, wrong);
     }
     weir_graph_destroy(rank->device, graph);
+    if (status == WEIR_OK) {
+        perf_sort(us, replays);
+        *median = perf_percentile(us, replays, 0.5);
+    }
+    return status;
+}
+
+/* Measures the stores by hand once for each kind of destination. Their words are numbered with 31 bits. */
+static weir_status measure_stores(strided_bench *bench)
+{
+    perf_rank *rank = bench->rank;
+    const perf_calls calls = { put_stores, bench };
+    double *least = &bench->store_us[bench->dense];
+    weir_status status = WEIR_OK;
+    if (!isnan(*least) || bench->bytes >> store_word(bench) >> 31 != 0) {
+        return WEIR_OK;
+    }
+    for (uint32_t i = 0; i < (rank->gpu ? 2u : 1u) && status == WEIR_OK; i++) {
+        double us = 0;
+        uint64_t wrong = 0;
+        bench->crowded = i != 0;
+        status = time_transfer(bench, &calls, &us, &wrong);
+        if (status == WEIR_OK && wrong != 0) {
+            status = perf_fail(rank, WEIR_ERR_CORRUPT, "strided %s store: %llu bytes are wrong", bench->config->name,
+                               (unsigned long long)wrong);
+        }
+        *least = i == 0 || us < *least ? us : *least;
+    }
+    return status;
+}
+
+static weir_status measure(strided_bench *bench)
+{
+    perf_rank *rank = bench->rank;
+    const pack_box *box = &bench->config->box;
+    const perf_calls calls = { put_transfer, bench };
+    double median = 0;
+    uint64_t wrong = 0;
+    weir_status status = measure_stores(bench);
+    if (status == WEIR_OK) {
+        status = time_transfer(bench, &calls, &median, &wrong);
+    }
     if (status != WEIR_OK) {
         return status;
     }
-    perf_sort(us, replays);
-    const double median = perf_percentile(us, replays, 0.5);
     const perf_field fields[] = {
         perf_wide(perf_text("config", bench->config->name), -16),
         perf_text("form", form_names[bench->form]),
@@ -235,6 +316,7 @@ static weir_status measure(strided_bench *bench)
         perf_count("stride", box->strides[1]),
         perf_count("rows", box->counts[0] * box->counts[1]),
         perf_count("bytes", bench->bytes),
+        perf_real("store_us", bench->store_us[bench->dense], 2),
         perf_real("time_us", median, 2),
         perf_as(perf_real("gbytes_s", (double)bench->bytes / median / 1e3, 1), PERF_BANDWIDTH),
         perf_count("wrong", wrong),

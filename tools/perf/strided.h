@@ -32,6 +32,20 @@ typedef struct strided_data_args {
     uint64_t *wrong;
 } strided_data_args;
 
+/* The same transfer by plain stores: a lane moves a word at a time, which divides runs, strides and offsets. */
+typedef struct strided_store_args {
+    weir_dev_memory_channel channel;
+    pack_box box;
+    pack_divisor by_row;   /* words of a row */
+    pack_divisor by_inner; /* counts[1] */
+    uint64_t to_offset;
+    uint32_t words; /* below 2^31 */
+    uint32_t dense;
+} strided_store_args;
+
+/* Row i has words of 2^i bytes. */
+extern const weir_kernel *const strided_stores[PACK_WORDS];
+
 enum { STRIDED_PUT, STRIDED_GET, STRIDED_PACKETS, STRIDED_LINES, STRIDED_KERNELS };
 extern const weir_kernel *const strided_kernels[STRIDED_KERNELS];
 /* Fills the source, and makes the destination wrong. Counts wrong bytes of the destination. */

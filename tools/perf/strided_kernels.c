@@ -1,25 +1,35 @@
-/* strided_kernels.c - strided transfers over memory channels, and their data, for weir-perf strided. */
+/* strided_kernels.c - strided transfers over memory channels, stores by hand, and their data, for weir-perf strided. */
 #include "weir/device/layout_channel.h"
 
 #include "tools/perf/strided.h"
 
-/* Each block meets the same block of the peer before and after its part of the put. */
+/* Each block meets the same block of the peer before and after its part of a put. */
+WEIR_FN void begin_put(const weir_dev_memory_channel *channel, weir_coop blocks)
+{
+    if (weir_coop_leads(blocks)) {
+        weir_dev_memory_channel_signal_relaxed(channel);
+        (void)weir_dev_memory_channel_wait_relaxed(channel);
+    }
+    (void)weir_coop_sync(blocks);
+}
+
+WEIR_FN void end_put(const weir_dev_memory_channel *channel, weir_coop blocks)
+{
+    (void)weir_coop_sync(blocks);
+    if (weir_coop_leads(blocks)) {
+        weir_dev_memory_channel_signal(channel);
+        (void)weir_dev_memory_channel_wait(channel);
+    }
+}
+
 WEIR_KERNEL_FOR(put, strided_args, 512)
 {
     const weir_coop blocks = weir_coop_blocks(coop);
     const weir_dev_memory_channel channel = weir_dev_memory_channel_at(&args->channel, coop.block);
-    if (weir_coop_leads(blocks)) {
-        weir_dev_memory_channel_signal_relaxed(&channel);
-        (void)weir_dev_memory_channel_wait_relaxed(&channel);
-    }
-    (void)weir_coop_sync(blocks);
+    begin_put(&channel, blocks);
     (void)weir_dev_memory_channel_put_layout(&channel, args->dense ? NULL : &args->rows, args->to_offset, &args->rows,
                                              0, blocks);
-    (void)weir_coop_sync(blocks);
-    if (weir_coop_leads(blocks)) {
-        weir_dev_memory_channel_signal(&channel);
-        (void)weir_dev_memory_channel_wait(&channel);
-    }
+    end_put(&channel, blocks);
 }
 
 WEIR_KERNEL_FOR(get, strided_args, 512)
@@ -39,6 +49,54 @@ WEIR_KERNEL_FOR(lines, strided_args, 512)
     (void)weir_dev_memory_channel_exchange_layout_lines(&args->channel, args->packet_offset, &args->rows, 0,
                                                         args->dense ? NULL : &args->rows, args->to_offset, coop);
 }
+
+/* ---- stores by hand ---------------------------------------------------------------------------------------- */
+
+#define STORE_BATCH 4 /* words that a lane has under way */
+
+/* Neighbouring lanes move neighbouring words. `word` is a constant. */
+WEIR_FN void store_words(const strided_store_args *args, weir_coop coop, uint32_t word)
+{
+    const weir_coop blocks = weir_coop_blocks(coop);
+    const weir_dev_memory_channel channel = weir_dev_memory_channel_at(&args->channel, coop.block);
+    const uint32_t in_row = (uint32_t)args->box.run / word;
+    char *to = channel.remote + args->to_offset;
+    begin_put(&channel, blocks);
+    for (uint32_t first = coop.rank; first < args->words; first += coop.size * STORE_BATCH) {
+        weir_vec16 values[STORE_BATCH];
+        uint64_t places[STORE_BATCH];
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < STORE_BATCH; k++) {
+            const uint32_t i = first + k * coop.size;
+            const uint32_t row = pack_divide(i, args->by_row);
+            const uint32_t outer = pack_divide(row, args->by_inner);
+            const uint32_t inner = row - outer * (uint32_t)args->box.counts[1];
+            places[k] = outer * args->box.strides[0] + inner * args->box.strides[1] + (i - row * in_row) * word;
+            if (i < args->words && word == 16) {
+                values[k] = weir_arch_load_vec16((const weir_vec16 *)(channel.local + places[k]));
+            } else if (i < args->words) {
+                values[k].lo = pack_load_word(channel.local + places[k], word);
+            }
+        }
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < STORE_BATCH; k++) {
+            const uint32_t i = first + k * coop.size;
+            char *place = to + (args->dense ? (uint64_t)i * word : places[k]);
+            if (i < args->words && word == 16) {
+                weir_arch_store_vec16((weir_vec16 *)place, values[k]);
+            } else if (i < args->words) {
+                pack_store_word(place, values[k].lo, word);
+            }
+        }
+    }
+    end_put(&channel, blocks);
+}
+
+WEIR_KERNEL_FOR(store_1, strided_store_args, 1024) { store_words(args, coop, 1); }
+WEIR_KERNEL_FOR(store_2, strided_store_args, 1024) { store_words(args, coop, 2); }
+WEIR_KERNEL_FOR(store_4, strided_store_args, 1024) { store_words(args, coop, 4); }
+WEIR_KERNEL_FOR(store_8, strided_store_args, 1024) { store_words(args, coop, 8); }
+WEIR_KERNEL_FOR(store_16, strided_store_args, 1024) { store_words(args, coop, 16); }
 
 /* ---- data ------------------------------------------------------------------------------------------------ */
 
@@ -78,5 +136,6 @@ WEIR_KERNEL(compare, strided_data_args)
 }
 
 const weir_kernel *const strided_kernels[STRIDED_KERNELS] = { &put, &get, &packets, &lines };
+const weir_kernel *const strided_stores[PACK_WORDS] = { &store_1, &store_2, &store_4, &store_8, &store_16 };
 const weir_kernel *const strided_fill = &fill;
 const weir_kernel *const strided_compare = &compare;
