@@ -13,7 +13,9 @@
 #include "src/host/base/error.h"
 #include "src/host/boot/state.h"
 
-#define TICK_MS 500
+#define TICKS 50u /* in the timeout; they date the news of a silent rank */
+#define TICK_LEAST_MS 50u
+#define TICK_MOST_MS 500u
 #define HURRY_MS 10
 #define LEAVE_MS 2000
 #define PROVING_MS 200
@@ -121,6 +123,12 @@ static void tick(void *context)
 }
 
 /* If this fails, the next tick is soon enough. */
+static uint32_t choose_tick_ms(uint32_t timeout_ms)
+{
+    const uint32_t tick_ms = timeout_ms / TICKS;
+    return tick_ms < TICK_LEAST_MS ? TICK_LEAST_MS : tick_ms > TICK_MOST_MS ? TICK_MOST_MS : tick_ms;
+}
+
 void weiri_boot_hurry(weir_bootstrap *boot)
 {
     if (boot->hurry_watch == NULL && !boot->stopped &&
@@ -327,7 +335,8 @@ static weir_status start_service(weir_bootstrap *boot, uint64_t deadline_ns)
                                         &boot->listener_watch);
     }
     if (status == WEIR_OK) {
-        status = weiri_service_watch_time(boot->service, TICK_MS, tick, boot, &boot->tick_watch);
+        status =
+            weiri_service_watch_time(boot->service, choose_tick_ms(boot->timeout_ms), tick, boot, &boot->tick_watch);
     }
     return status;
 }
