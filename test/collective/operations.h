@@ -150,7 +150,7 @@ public:
     const uint64_t *begin() const { return all.data(); }
 
 private:
-    std::array<uint64_t, 64> all;
+    std::array<uint64_t, 64> all{};
     size_t used = 0;
 };
 

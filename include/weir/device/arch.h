@@ -62,9 +62,12 @@
 #if defined(__CUDA_ARCH__)
 #define WEIR_UNROLL _Pragma("unroll")
 #define WEIR_ROLLED _Pragma("unroll 1")
+#define WEIR_PARTLY_SET(array)
 #else
 #define WEIR_UNROLL
 #define WEIR_ROLLED
+/* The elements that a mask leaves out are neither set nor read. gcc does not see that, and would warn. */
+#define WEIR_PARTLY_SET(array) __asm__("" : "=m"(array))
 #endif
 
 /* Marks conditions of error paths and slow paths. Their code then lies behind the fast path: a large part of a small

@@ -289,6 +289,7 @@ WEIR_FN weir_status weir_packets_await(const weir_dev_collective *c, const char 
 {
     weir_vec16 pairs[WEIR_COLLECTIVE_RANKS];
     uint32_t reads = WEIR_ARCH_FAST_READS;
+    WEIR_PARTLY_SET(pairs);
     WEIR_ROLLED
     for (;;) {
         int there = 1;
