@@ -3,33 +3,34 @@
 
 #include "tools/perf/strided.h"
 
-/* Each block meets the same block of the peer before and after its part of a put. */
-WEIR_FN void begin_put(const weir_dev_memory_channel *channel, weir_coop blocks)
+/* Each block meets the same block of the peer before and after its part of a put. `all` has a semaphore for each. */
+WEIR_FN void begin_put(const weir_dev_memory_channel *all, weir_coop blocks)
 {
     if (weir_coop_leads(blocks)) {
-        weir_dev_memory_channel_signal_relaxed(channel);
-        (void)weir_dev_memory_channel_wait_relaxed(channel);
+        const weir_dev_memory_channel channel = weir_dev_memory_channel_at(all, blocks.block);
+        weir_dev_memory_channel_signal_relaxed(&channel);
+        (void)weir_dev_memory_channel_wait_relaxed(&channel);
     }
     (void)weir_coop_sync(blocks);
 }
 
-WEIR_FN void end_put(const weir_dev_memory_channel *channel, weir_coop blocks)
+WEIR_FN void end_put(const weir_dev_memory_channel *all, weir_coop blocks)
 {
     (void)weir_coop_sync(blocks);
     if (weir_coop_leads(blocks)) {
-        weir_dev_memory_channel_signal(channel);
-        (void)weir_dev_memory_channel_wait(channel);
+        const weir_dev_memory_channel channel = weir_dev_memory_channel_at(all, blocks.block);
+        weir_dev_memory_channel_signal(&channel);
+        (void)weir_dev_memory_channel_wait(&channel);
     }
 }
 
 WEIR_KERNEL_FOR(put, strided_args, 512)
 {
     const weir_coop blocks = weir_coop_blocks(coop);
-    const weir_dev_memory_channel channel = weir_dev_memory_channel_at(&args->channel, coop.block);
-    begin_put(&channel, blocks);
-    (void)weir_dev_memory_channel_put_layout(&channel, args->dense ? NULL : &args->rows, args->to_offset, &args->rows,
-                                             0, blocks);
-    end_put(&channel, blocks);
+    begin_put(&args->channel, blocks);
+    (void)weir_dev_memory_channel_put_layout(&args->channel, args->dense ? NULL : &args->rows, args->to_offset,
+                                             &args->rows, 0, blocks);
+    end_put(&args->channel, blocks);
 }
 
 WEIR_KERNEL_FOR(get, strided_args, 512)
@@ -58,10 +59,10 @@ WEIR_KERNEL_FOR(lines, strided_args, 512)
 WEIR_FN void store_words(const strided_store_args *args, weir_coop coop, uint32_t word)
 {
     const weir_coop blocks = weir_coop_blocks(coop);
-    const weir_dev_memory_channel channel = weir_dev_memory_channel_at(&args->channel, coop.block);
     const uint32_t in_row = (uint32_t)args->box.run / word;
-    char *to = channel.remote + args->to_offset;
-    begin_put(&channel, blocks);
+    const char *from = args->channel.local;
+    char *to = args->channel.remote + args->to_offset;
+    begin_put(&args->channel, blocks);
     for (uint32_t first = coop.rank; first < args->words; first += coop.size * STORE_BATCH) {
         weir_vec16 values[STORE_BATCH];
         uint64_t places[STORE_BATCH];
@@ -73,9 +74,9 @@ WEIR_FN void store_words(const strided_store_args *args, weir_coop coop, uint32_
             const uint32_t inner = row - outer * (uint32_t)args->box.counts[1];
             places[k] = outer * args->box.strides[0] + inner * args->box.strides[1] + (i - row * in_row) * word;
             if (i < args->words && word == 16) {
-                values[k] = weir_arch_load_vec16((const weir_vec16 *)(channel.local + places[k]));
+                values[k] = weir_arch_load_vec16((const weir_vec16 *)(from + places[k]));
             } else if (i < args->words) {
-                values[k].lo = pack_load_word(channel.local + places[k], word);
+                values[k].lo = pack_load_word(from + places[k], word);
             }
         }
         WEIR_UNROLL
@@ -89,7 +90,7 @@ WEIR_FN void store_words(const strided_store_args *args, weir_coop coop, uint32_
             }
         }
     }
-    end_put(&channel, blocks);
+    end_put(&args->channel, blocks);
 }
 
 WEIR_KERNEL_FOR(store_1, strided_store_args, 1024) { store_words(args, coop, 1); }
