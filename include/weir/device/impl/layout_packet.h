@@ -118,24 +118,37 @@ WEIR_FN uint64_t weir_layout_line_left(uint64_t line, uint64_t bytes)
     return before < bytes ? bytes - before : 0;
 }
 
+/* The lines of a thread. All lanes of a warp take the same steps, so loops count by the warp's first line. */
+typedef struct weir_layout_turn {
+    uint32_t lane;   /* of the line */
+    uint32_t first;  /* line of the warp */
+    uint32_t mine;   /* this thread's line, counted from the warp's first one */
+    uint32_t stride; /* lines between two steps */
+} weir_layout_turn;
+
+WEIR_FN weir_layout_turn weir_layout_turn_of(uint32_t rank, uint32_t size)
+{
+    weir_layout_turn turn;
+    turn.lane = rank % WEIR_ARCH_LINE_LANES;
+    turn.first = rank / weir_arch_warp_size() * (weir_arch_warp_size() / WEIR_ARCH_LINE_LANES);
+    turn.mine = rank / WEIR_ARCH_LINE_LANES - turn.first;
+    turn.stride = size / WEIR_ARCH_LINE_LANES;
+    return turn;
+}
+
 WEIR_FN_COLD void weir_layout_line_put(char *lines, weir_layout_side from, uint64_t at, uint64_t bytes, uint32_t flag,
                                        uint32_t rank, uint32_t size)
 {
+    const weir_layout_turn turn = weir_layout_turn_of(rank, size);
     const uint32_t word = weir_layout_packet_word(from);
-    const uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
-    const uint32_t stride = size / WEIR_ARCH_LINE_LANES;
-    const uint32_t lines_of_warp = weir_arch_warp_size() / WEIR_ARCH_LINE_LANES;
-    /* All lanes of a warp take the same steps, so the loop counts by the warp's first line. */
-    const uint32_t first = rank / weir_arch_warp_size() * lines_of_warp;
-    const uint32_t mine = rank / WEIR_ARCH_LINE_LANES - first;
     WEIR_ROLLED
-    for (uint64_t base = first; base * WEIR_LINE_DATA < bytes; base += stride) {
-        const uint64_t line = base + mine;
+    for (uint64_t base = turn.first; base * WEIR_LINE_DATA < bytes; base += turn.stride) {
+        const uint64_t line = base + turn.mine;
         const uint64_t left = weir_layout_line_left(line, bytes);
         weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
         WEIR_UNROLL
         for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
-            const uint32_t number = lane * WEIR_ARCH_LINE_PARTS + p;
+            const uint32_t number = turn.lane * WEIR_ARCH_LINE_PARTS + p;
             parts[p].lo = 0;
             parts[p].hi = weir_line_flag(flag);
             WEIR_ROLLED
@@ -147,7 +160,7 @@ WEIR_FN_COLD void weir_layout_line_put(char *lines, weir_layout_side from, uint6
         }
         weir_arch_warp_converge();
         if (left != 0) {
-            weir_arch_store_line(lines + line * WEIR_LINE_BYTES, lane, parts);
+            weir_arch_store_line(lines + line * WEIR_LINE_BYTES, turn.lane, parts);
         }
     }
 }
@@ -157,28 +170,24 @@ WEIR_FN_COLD weir_status weir_layout_line_unpack(weir_layout_side to, const char
                                                  uint32_t flag, uint32_t rank, uint32_t size,
                                                  const weir_dev_control *control)
 {
+    const weir_layout_turn turn = weir_layout_turn_of(rank, size);
     const uint32_t word = weir_layout_packet_word(to);
-    const uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
-    const uint32_t stride = size / WEIR_ARCH_LINE_LANES;
-    const uint32_t lines_of_warp = weir_arch_warp_size() / WEIR_ARCH_LINE_LANES;
-    const uint32_t first = rank / weir_arch_warp_size() * lines_of_warp;
-    const uint32_t mine = rank / WEIR_ARCH_LINE_LANES - first;
     WEIR_ROLLED
-    for (uint64_t base = first; base * WEIR_LINE_DATA < bytes; base += stride) {
-        const uint64_t line = base + mine;
+    for (uint64_t base = turn.first; base * WEIR_LINE_DATA < bytes; base += turn.stride) {
+        const uint64_t line = base + turn.mine;
         const uint64_t left = weir_layout_line_left(line, bytes);
         const char *from = lines + line * WEIR_LINE_BYTES;
         weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
-        const weir_status status = weir_line_await(from, 0, 1, left != 0, weir_line_flag(flag), lane, control);
+        const weir_status status = weir_line_await(from, 0, 1, left != 0, weir_line_flag(flag), turn.lane, control);
         if (status != WEIR_OK) {
             return status;
         }
         if (left != 0) {
-            weir_arch_load_line(from, lane, parts);
+            weir_arch_load_line(from, turn.lane, parts);
         }
         WEIR_UNROLL
         for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS && left != 0; p++) {
-            const uint32_t number = lane * WEIR_ARCH_LINE_PARTS + p;
+            const uint32_t number = turn.lane * WEIR_ARCH_LINE_PARTS + p;
             WEIR_ROLLED
             for (uint32_t k = number; k < WEIR_LINE_WORDS && 8 * k < left; k += 8) {
                 weir_layout_packet_scatter(to, at + line * WEIR_LINE_DATA + 8 * k, left - 8 * k, word,
