@@ -88,6 +88,13 @@ weir_status perf_launch(perf_rank *rank, const perf_work *work)
     return WEIR_OK;
 }
 
+weir_status perf_run(perf_rank *rank, const weir_kernel *kernel, const void *args)
+{
+    const weir_shape shape = weir_device_fit_shape(rank->device, (weir_shape){ 264, 1024 });
+    const weir_status status = weir_launch(rank->device, kernel, shape, args, NULL, rank->stream);
+    return status == WEIR_OK ? weir_comm_wait(rank->comm, rank->stream, 0) : status;
+}
+
 weir_status perf_record_calls(perf_rank *rank, const perf_calls *calls, uint32_t nodes, void **graph)
 {
     weir_status status = weir_graph_begin(rank->device, rank->stream);

@@ -161,6 +161,9 @@ typedef struct perf_work {
 /* Puts one node on the stream. */
 weir_status perf_launch(perf_rank *rank, const perf_work *work);
 
+/* Runs a kernel on the whole device and waits for it; for data, not for measurements. */
+weir_status perf_run(perf_rank *rank, const weir_kernel *kernel, const void *args);
+
 weir_status perf_record(perf_rank *rank, const perf_work *work, uint32_t nodes, void **graph);
 
 /* A function that puts one node of any kind on rank->stream; numbers begin at 1. */

@@ -221,7 +221,6 @@ static weir_status run_kernel(halo_bench *bench, const weir_kernel *kernel)
 {
     perf_rank *rank = bench->rank;
     halo_field_args args;
-    const weir_shape wanted = { 264, 1024 };
     memset(&args, 0, sizeof args);
     args.cells = (double *)weir_memory_pointer(bench->field);
     args.n = bench->n;
@@ -230,9 +229,7 @@ static weir_status run_kernel(halo_bench *bench, const weir_kernel *kernel)
     args.rank = rank->rank;
     args.ranks = rank->ranks;
     args.wrong = (uint64_t *)weir_memory_pointer(bench->wrong);
-    const weir_status status =
-        weir_launch(rank->device, kernel, weir_device_fit_shape(rank->device, wanted), &args, NULL, rank->stream);
-    return status == WEIR_OK ? weir_comm_wait(rank->comm, rank->stream, 0) : status;
+    return perf_run(rank, kernel, &args);
 }
 
 /* One more exchange whose result is compared. */

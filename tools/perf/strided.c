@@ -207,7 +207,6 @@ static weir_status put_stores(perf_rank *rank, void *context, uint32_t number)
 static weir_status run_data(strided_bench *bench, const weir_kernel *kernel)
 {
     perf_rank *rank = bench->rank;
-    const weir_shape wanted = { 264, 1024 };
     strided_data_args args;
     memset(&args, 0, sizeof args);
     args.source = (char *)weir_memory_pointer(bench->data);
@@ -219,9 +218,7 @@ static weir_status run_data(strided_bench *bench, const weir_kernel *kernel)
     args.peer = rank->peer;
     args.dense = bench->dense;
     args.wrong = (uint64_t *)weir_memory_pointer(bench->wrong);
-    const weir_status status =
-        weir_launch(rank->device, kernel, weir_device_fit_shape(rank->device, wanted), &args, NULL, rank->stream);
-    return status == WEIR_OK ? weir_comm_wait(rank->comm, rank->stream, 0) : status;
+    return perf_run(rank, kernel, &args);
 }
 
 /* A get reads the peer's source, so the ranks meet in front of the transfer and behind it. */
