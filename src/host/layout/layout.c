@@ -102,14 +102,14 @@ weir_status weir_layout_create_bytes(uint64_t bytes, weir_layout **out)
 weir_status weir_layout_create_contiguous(uint64_t count, const weir_layout *of, weir_layout **out)
 {
     static const char call[] = "weir_layout_create_contiguous";
-    weir_layout *layout;
+    weir_layout *layout = NULL;
     const weir_status status = create_layout(call, of, out, &layout);
     return status != WEIR_OK ? status : finish(repeat(call, layout, count, extent_of(of)), layout, out);
 }
 
 weir_status weir_layout_create_dup(const weir_layout *of, weir_layout **out)
 {
-    weir_layout *layout;
+    weir_layout *layout = NULL;
     const weir_status status = create_layout("weir_layout_create_dup", of, out, &layout);
     return status != WEIR_OK ? status : finish(WEIR_OK, layout, out);
 }
@@ -118,7 +118,7 @@ weir_status weir_layout_create_vector(uint64_t count, uint64_t length, int64_t s
                                       weir_layout **out)
 {
     static const char call[] = "weir_layout_create_vector";
-    weir_layout *layout;
+    weir_layout *layout = NULL;
     const weir_status status = create_layout(call, of, out, &layout);
     return status != WEIR_OK ? status
                              : finish(repeat_blocks(call, layout, count, length, stride, extent_of(of)), layout, out);
@@ -128,7 +128,7 @@ weir_status weir_layout_create_hvector(uint64_t count, uint64_t length, int64_t 
                                        weir_layout **out)
 {
     static const char call[] = "weir_layout_create_hvector";
-    weir_layout *layout;
+    weir_layout *layout = NULL;
     const weir_status status = create_layout(call, of, out, &layout);
     return status != WEIR_OK ? status
                              : finish(repeat_blocks(call, layout, count, length, stride_bytes, 1), layout, out);
@@ -168,7 +168,7 @@ weir_status weir_layout_create_subarray(uint32_t dims, const uint64_t *sizes, co
                                         weir_layout **out)
 {
     static const char call[] = "weir_layout_create_subarray";
-    weir_layout *layout;
+    weir_layout *layout = NULL;
     if (sizes == NULL || parts == NULL || starts == NULL) {
         return weiri_fail_null(call, sizes == NULL ? "sizes" : parts == NULL ? "parts" : "starts");
     }
@@ -195,7 +195,7 @@ weir_status weir_layout_create_subarray(uint32_t dims, const uint64_t *sizes, co
 weir_status weir_layout_create_resized(int64_t lb, int64_t extent, const weir_layout *of, weir_layout **out)
 {
     static const char call[] = "weir_layout_create_resized";
-    weir_layout *layout;
+    weir_layout *layout = NULL;
     int64_t same;
     int64_t ub;
     const weir_status status = create_layout(call, of, out, &layout);
