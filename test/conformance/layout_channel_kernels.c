@@ -61,6 +61,13 @@ WEIR_KERNEL(layout_channel_calls, layout_channel_args)
     }
     for (uint32_t i = 0; i < args->rounds && status == WEIR_OK; i++) {
         status = layout_channel_once(args, i * args->step, team);
+        if (args->meets && status == WEIR_OK) {
+            (void)weir_coop_sync(team);
+            if (weir_coop_leads(team)) {
+                weir_dev_memory_channel_signal(&args->channel);
+            }
+            status = weir_dev_memory_channel_wait_coop(&args->channel, team);
+        }
     }
     if (status != WEIR_OK) {
         weir_arch_store_relaxed_sys_u32((uint32_t *)args->status, (uint32_t)status); /* by several threads */

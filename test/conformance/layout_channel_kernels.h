@@ -33,6 +33,7 @@ typedef struct layout_channel_args {
     uint32_t rounds;
     uint32_t without; /* 1: no layout `to`, 2: no layout `from`, 3: neither */
     uint32_t grid;    /* the whole grid makes the call; otherwise block 0 */
+    uint32_t meets;   /* block 0 meets the peer's after each round: the packets are used again */
     layout_channel_call call;
     int32_t *status; /* of a thread whose call failed; otherwise unchanged */
 } layout_channel_args;

@@ -217,8 +217,9 @@ void each_call(weirt_rank *rank)
 
 TEST_P(LayoutChannel, EachCallMovesTheBytesOfBothLayouts) { run(2, each_call); }
 
-// Many exchanges in one kernel, with other data and other alignments each time.
-template <layout_channel_call Call> void exchanges(weirt_rank *rank)
+// Many rounds in one kernel, with other data and other alignments each time. Calls that use the same packets again have
+// a signal between them; only a layout on both sides gives them the number of packets.
+template <layout_channel_call Call, bool Meets = false> void rounds(weirt_rank *rank)
 {
     weirt_channel channel;
     if (weirt_channel_open(rank, 0, HALF, &channel)) {
@@ -226,13 +227,15 @@ template <layout_channel_call Call> void exchanges(weirt_rank *rank)
             layout_channel_args args = {};
             if (handle_of(rank, channel.comm.device, sides.to, &args.to) &&
                 handle_of(rank, channel.comm.device, sides.from, &args.from)) {
-                weir_memory_channel_device(channel.pair.packet, &args.channel);
+                weir_memory_channel_device(Call == LAYOUT_CHANNEL_PUT ? channel.pair.data : channel.pair.packet,
+                                           &args.channel);
                 args.call = Call;
                 args.without = sides.without;
                 args.to_offset = HALF + CENTRE;
                 args.from_offset = CENTRE;
                 args.step = 37;
-                args.rounds = ROUNDS;
+                args.rounds = Meets && sides.without != 0 ? 0 : ROUNDS;
+                args.meets = Meets;
                 check(rank, &channel.pair, sides, args);
             }
             destroy(sides);
@@ -242,8 +245,11 @@ template <layout_channel_call Call> void exchanges(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
-TEST_P(LayoutChannel, HundredExchangesInOneKernel) { run(2, exchanges<LAYOUT_CHANNEL_EXCHANGE_LL16>); }
-TEST_P(LayoutChannel, HundredExchangesOfLinesInOneKernel) { run(2, exchanges<LAYOUT_CHANNEL_EXCHANGE_LINES>); }
+TEST_P(LayoutChannel, HundredExchangesInOneKernel) { run(2, rounds<LAYOUT_CHANNEL_EXCHANGE_LL16>); }
+TEST_P(LayoutChannel, HundredExchangesOfLinesInOneKernel) { run(2, rounds<LAYOUT_CHANNEL_EXCHANGE_LINES>); }
+TEST_P(LayoutChannel, HundredPutsWithSignals) { run(2, rounds<LAYOUT_CHANNEL_PUT, true>); }
+TEST_P(LayoutChannel, PacketsAreUsedAgainAfterASignal) { run(2, rounds<LAYOUT_CHANNEL_PUT_UNPACK_LL16, true>); }
+TEST_P(LayoutChannel, LinesAreUsedAgainAfterASignal) { run(2, rounds<LAYOUT_CHANNEL_PUT_UNPACK_LINES, true>); }
 
 // ---- refusals ----------------------------------------------------------------------------------------------
 
