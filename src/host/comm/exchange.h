@@ -75,7 +75,7 @@ typedef struct weiri_op_message {
     uint32_t handle_count;
 } weiri_op_message;
 
-/* Sends `message` as the next of (peer, tag). Never blocks. */
+/* Sends `message` as the next of (peer, tag). Waits only if the peer is gone: up to a second for the news of why. */
 weir_status weiri_exchange_send(weir_comm *comm, uint32_t peer, uint64_t tag, const weiri_op_message *message);
 /* Expects the next message of (peer, tag), of kind `op`. On failure `context` stays the caller's. */
 weir_status weiri_exchange_expect(weir_comm *comm, uint32_t peer, uint64_t tag, weiri_op op,
