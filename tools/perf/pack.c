@@ -34,14 +34,6 @@ typedef struct pack_bench {
     pack_driver *driver; /* NULL on the CPU device */
 } pack_bench;
 
-static weir_status launch_once(pack_bench *bench, const weir_kernel *kernel, const pack_args *args)
-{
-    perf_rank *rank = bench->rank;
-    const weir_shape shape = weir_device_fit_shape(rank->device, (weir_shape){ 264, 1024 });
-    const weir_status status = weir_launch(rank->device, kernel, shape, args, NULL, rank->stream);
-    return status == WEIR_OK ? weir_stream_wait(rank->device, rank->stream, 0) : status;
-}
-
 /* With two ranks, each receives the destination of the other. */
 static weir_status share_destination(pack_bench *bench)
 {
@@ -91,7 +83,7 @@ static weir_status create_bench(perf_rank *rank, bool unpack, const pack_configs
         memset(&args, 0, sizeof args);
         args.dense = (char *)weir_memory_pointer(unpack ? bench->dense : bench->wide);
         args.bytes = weir_memory_bytes(unpack ? bench->dense : bench->wide);
-        status = launch_once(bench, pack_fill, &args);
+        status = perf_run(bench->rank, pack_fill, &args);
     }
     return status;
 }
@@ -199,7 +191,7 @@ static weir_status check_form(form_node *node)
     if (status == WEIR_OK) {
         status = weir_bootstrap_barrier(rank->bootstrap, NULL); /* both destinations are written */
     }
-    return status == WEIR_OK ? launch_once(bench, pack_compare, &args) : status;
+    return status == WEIR_OK ? perf_run(bench->rank, pack_compare, &args) : status;
 }
 
 /* Sets *median to the median of the times of a node. */
