@@ -25,6 +25,8 @@ void weirt_checks_end(const weirt_checks *checks, bool device_state, weirt_compl
 
 /* Allows log lines that contain `part` until weirt_checks_end. */
 void weirt_log_allow(const char *part);
+/* Allows `more` open descriptors, of a library that leaks them, until weirt_checks_end. */
+void weirt_descriptors_allow(uint32_t more);
 /* Captured lines that contain `part`. */
 uint32_t weirt_log_count(const char *part);
 
