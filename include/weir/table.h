@@ -39,7 +39,8 @@ typedef struct weir_table weir_table;
 /* Rows in one memory. */
 typedef struct weir_table_part {
     const weir_memory *memory; /* of this rank, or a peer's that is mapped here; keeps a reference */
-    const void *rows;          /* where memory is NULL: the first row, in memory that the device can access */
+    const void *rows;          /* where memory is NULL: the first row, in memory that the device can access; NULL if
+                                * count and offset are 0 */
     uint64_t offset;           /* bytes from there to the first row */
     uint64_t count;            /* rows; 0 is possible */
     uint64_t pitch;            /* bytes from row to row, at least row_bytes; 0: row_bytes */
@@ -94,7 +95,7 @@ typedef struct weir_table_call_opts {
     uint64_t column;          /* of each row of the table, only `bytes` bytes from here on */
     uint64_t bytes;           /* 0: to the end of the row */
     const void *out_ids;      /* row i goes to place out_ids[i] of out, of the type of ids; a negative place skips it */
-    const uint64_t *count_at; /* the kernel moves min(count, *count_at) rows; read in stream order */
+    const uint64_t *count_at; /* aligned; the kernel moves min(count, *count_at) rows; read in stream order */
     uint32_t planes;          /* a row is this many pieces of `bytes` bytes; 0: one */
     uint64_t plane; /* bytes from piece to piece in the table, and in out; of a KV page: from layer to layer */
     uint64_t out_plane;
@@ -117,10 +118,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_table_scatter(weir_table *table, const 
 /* From here on in stream order, copies of these rows are in device memory, and those of an earlier call are not.
  * Gathers read the copies; of rows with planes they do so where all planes lie in the row. Scatters to this table, also
  * those of kernels (weir/device/table.h), store to the row and its copy. A row that other stores or other processes
- * change is as it was here until the next call. Negative ids are skipped, equal ids have one copy, and
- * ids out of range are counted. Call with 0 ids
- * before rows are changed otherwise. Puts three kernels on the stream and can be captured; calls of other streams that
- * use the table must be ordered with it. WEIR_ERR_LIMIT: more than opts.cache_rows ids. */
+ * change is as it was here until the next call. Negative ids are skipped, equal ids have one copy, and ids out of range
+ * are counted. Call with 0 ids before rows are changed otherwise. Puts three kernels on the stream and can be captured;
+ * calls of other streams that use the table must be ordered with it. WEIR_ERR_LIMIT: more than opts.cache_rows ids. */
 WEIR_API WEIR_NODISCARD weir_status weir_table_cache(weir_table *table, const void *ids, weir_ids type, uint64_t count,
                                                      void *stream);
 

@@ -189,6 +189,17 @@ void refuses_calls(weirt_rank *rank)
     WEIRT_STATUS(rank, WEIR_ERR_INVALID,
                  weir_table_gather(table, static_cast<const char *>(ids) + 4, WEIR_IDS_I64, 2, out, nullptr, stream));
     WEIRT_TEXT(rank, "which must be aligned");
+    weir_table_call_opts odd = WEIR_OPTS(weir_table_call_opts);
+    odd.out_ids = static_cast<const char *>(ids) + 2;
+    WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_gather(table, ids, WEIR_IDS_I32, 2, out, &odd, stream));
+    WEIRT_TEXT(rank, "weir_table_gather: opts.out_ids at");
+    odd.out_ids = static_cast<const char *>(ids) + 4;
+    WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_scatter(table, ids, WEIR_IDS_I64, 2, out, &odd, stream));
+    WEIRT_TEXT(rank, "weir_table_scatter: opts.out_ids at");
+    odd.out_ids = nullptr;
+    odd.count_at = reinterpret_cast<const uint64_t *>(static_cast<const char *>(ids) + 4);
+    WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_gather(table, ids, WEIR_IDS_I32, 2, out, &odd, stream));
+    WEIRT_TEXT(rank, "weir_table_gather: opts.count_at at");
     WEIRT_OK(rank, weir_table_gather(table, nullptr, WEIR_IDS_I32, 0, nullptr, nullptr, stream));
     WEIRT_OK(rank, weir_stream_wait(world.c.device, stream, 0));
     for (int i = 0; i < 1000; i++) {
@@ -198,6 +209,28 @@ void refuses_calls(weirt_rank *rank)
 }
 
 TEST_P(TableErrors, CallsRefuse) { run_alone(refuses_calls); }
+
+// A part without rows needs no pointer, as the empty share of a rank. It takes no ids.
+void empty_part(weirt_rank *rank)
+{
+    World world(rank);
+    weir_table *table = nullptr;
+    const weir_table_part parts[3] = { {}, world.part(100), {} };
+    if (world.ready && WEIRT_OK(rank, weir_table_create(world.c.device, 100, parts, 3, nullptr, &table))) {
+        weir_table_info info;
+        weir_table_get_info(table, &info);
+        WEIRT_EXPECT(rank, info.rows == parts[1].count);
+        std::memset(world.host(), 'r', 100 * 100);
+        const void *ids = world.ids({ 0, 99 });
+        WEIRT_OK(rank, weir_table_gather(table, ids, WEIR_IDS_I32, 2, world.out(), nullptr, world.stream));
+        WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
+        WEIRT_OK(rank, weir_table_status(table));
+        WEIRT_EXPECT(rank, world.host_out()[0] == 'r' && world.host_out()[199] == 'r' && world.host_out()[200] == 0);
+    }
+    weir_table_destroy(table);
+}
+
+TEST_P(TableErrors, EmptyPartsNeedNoRows) { run_alone(empty_part); }
 
 // Ids that are out of range are counted, and the first one is named. Calls go on.
 void counts_faults(weirt_rank *rank)

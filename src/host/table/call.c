@@ -28,6 +28,17 @@ weir_status weiri_table_check_call(const char *call, const weir_table *table, co
                             call, count, width, ids);
 }
 
+/* Kernels load ids and counts as whole words. */
+static weir_status check_alignment(const char *call, weir_ids type, const weir_table_call_opts *opts)
+{
+    if ((uintptr_t)opts->out_ids % (type == WEIR_IDS_I64 ? 8 : 4) != 0) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: opts.out_ids at %p must be aligned", call, opts->out_ids);
+    }
+    return (uintptr_t)opts->count_at % 8 == 0 ? WEIR_OK
+                                              : weiri_fail(WEIR_ERR_INVALID, "%s: opts.count_at at %p must be aligned",
+                                                           call, (const void *)opts->count_at);
+}
+
 /* Checks the part of each row that moves, and puts it into `move`. */
 static weir_status set_pieces(const char *call, const weir_table *table, const weir_table_call_opts *opts,
                               weir_table_call *move)
@@ -192,7 +203,10 @@ static weir_status run(const char *call, weir_table *table, const void *ids, wei
     if (scatter && given.zero_skipped) {
         return invalid(call, "opts.zero_skipped is for a gather");
     }
-    status = set_pieces(call, table, &given, &move);
+    status = check_alignment(call, type, &given);
+    if (status == WEIR_OK) {
+        status = set_pieces(call, table, &given, &move);
+    }
     if (status == WEIR_OK) {
         status = choose_form(call, table, given.form, &move, &kernel);
     }

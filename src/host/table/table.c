@@ -51,7 +51,7 @@ static weir_status find_memory(const weir_table *table, uint32_t index, const we
     if (memory == NULL) {
         *base = (char *)(uintptr_t)part->rows;
         *size = bytes == UINT64_MAX || part->offset > UINT64_MAX - bytes ? UINT64_MAX : part->offset + bytes;
-        return part->rows != NULL
+        return part->rows != NULL || (part->count == 0 && part->offset == 0)
                    ? WEIR_OK
                    : weiri_fail(WEIR_ERR_INVALID, "%s: part %u has neither memory nor rows", call, index);
     }
