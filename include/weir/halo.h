@@ -22,7 +22,7 @@
  * Threads:   one thread at a time for each halo; one exchange at a time.
  * Blocking:  create: until the neighbours have called it, with the communicator's timeout. exchange never waits; its
  *            kernel has the communicator's deadline.
- * Ownership: keeps references on comm, channels' memories and layouts, except that piece lists must stay committed.
+ * Ownership: keeps references on comm and the layouts, whose piece lists must stay committed.
  *            Destroy a halo when the neighbours' last exchange has ended too: the ranks meet in between, for example at
  *            weir_bootstrap_barrier. Destroy the halo before its channels.
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_RANGE (items outside the array), WEIR_ERR_MISMATCH (the neighbour has no such
@@ -63,7 +63,9 @@ typedef struct weir_halo_opts {
  *
  * An error of a rank is also the error of its neighbours, and the text names that rank. Ranks further away do not learn
  * of it: their exchanges with such a neighbour end with the communicator's timeout. Some errors stay with the rank that
- * makes them: comm or out is NULL, opts.size is 0, or a channel is of another communicator. */
+ * makes them, because it then sends nothing: comm, parts or out is NULL, opts has an unknown size or form, a channel is
+ * of another communicator, the communicator has failed, or there are more than 63 neighbours. The neighbours then wait
+ * until the communicator's timeout. */
 WEIR_API WEIR_NODISCARD weir_status weir_halo_create(weir_comm *comm, const weir_halo_part *parts, uint32_t count,
                                                      const weir_halo_opts *opts, weir_halo **out);
 WEIR_API void weir_halo_destroy(weir_halo *halo);

@@ -578,7 +578,7 @@ void stays_alone(weirt_rank *rank)
         WEIRT_TEXT(rank, "parts[0]: the channel has packets, so its remote memory is no array");
         WEIRT_OK(rank, weir_halo_create(c.comm, nullptr, 0, nullptr, &halo));
         WEIRT_OK(rank, weir_halo_exchange(halo, pair.stream));
-        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_halo_exchange(halo, nullptr));
+        WEIRT_OK(rank, weir_halo_exchange(halo, nullptr));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_halo_device(halo, nullptr));
         weir_halo_destroy(halo);
         l.close();

@@ -328,9 +328,6 @@ weir_status weir_halo_exchange(weir_halo *halo, void *stream)
     if (status != WEIR_OK) {
         return status;
     }
-    if (stream == NULL) {
-        return weiri_fail_null(call, "stream");
-    }
     if (halo->share_count == 0) {
         return WEIR_OK;
     }
