@@ -131,6 +131,12 @@ static weir_status read_order(const char *names, uint8_t order[WEIRI_TRANSPORTS_
     return WEIR_OK;
 }
 
+weir_status weiri_transport_check_names(const char *names)
+{
+    uint8_t order[WEIRI_TRANSPORTS_MAX];
+    return names != NULL ? read_order(names, order) : WEIR_OK;
+}
+
 weir_status weiri_transport_order(const weiri_env *env, uint8_t order[WEIRI_TRANSPORTS_MAX])
 {
     char why[160];

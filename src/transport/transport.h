@@ -160,6 +160,9 @@ struct weiri_transport_ops {
 /* Transports in order of preference; NULL past the last. */
 const weiri_transport_ops *weiri_transport_at(uint32_t index);
 
+/* WEIR_ERR_INVALID if `names`, divided by commas, has an unknown transport. NULL and "" name all transports. */
+weir_status weiri_transport_check_names(const char *names);
+
 /* Writes weiri_end.order of this rank, from WEIR_TRANSPORT. WEIR_ERR_ENV for an unknown name. */
 weir_status weiri_transport_order(const weiri_env *env, uint8_t order[WEIRI_TRANSPORTS_MAX]);
 /* Whether an order received from a peer is valid. */

@@ -31,7 +31,10 @@ weir_status weiri_window_ports_check(const weiri_window_ports *ports, const weir
     weir_comm *comm = team->comm;
     const char *only = comm->ordered ? NULL : transport;
     const weiri_transport_ops *found;
-    weir_status status = WEIR_OK;
+    weir_status status = weiri_transport_check_names(transport);
+    if (status != WEIR_OK) {
+        return weiri_fail(status, "%s: opts.transport: %s", call, weir_last_error());
+    }
     for (uint32_t k = 0; k < team->size && status == WEIR_OK; k++) {
         if (ports->to[k]) {
             status =

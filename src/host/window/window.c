@@ -435,7 +435,6 @@ weir_status weir_window_get_info(weir_window *window, uint32_t device, weir_wind
     if (window == NULL || info == NULL) {
         return weiri_fail_null(call, window == NULL ? "window" : "info");
     }
-    memset(info, 0, sizeof *info);
     uint32_t index = 0;
     while (index < window->team.size && window->team.ranks[index] != device) {
         index++;
@@ -444,6 +443,7 @@ weir_status weir_window_get_info(weir_window *window, uint32_t device, weir_wind
         return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u is no device of the window", call, device);
     }
     const uint32_t way = way_to(window, index);
+    memset(info, 0, sizeof *info);
     info->way = ways[way];
     info->transport = way != WEIR_WINDOW_OWN ? weir_connection_transport(window->team.connections[index]) : "";
     info->engine = "";
