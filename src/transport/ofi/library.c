@@ -5,6 +5,7 @@
 #define _GNU_SOURCE 1
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -161,10 +162,33 @@ static struct fi_info *ask(const char *provider, const char *node)
     return info;
 }
 
+/* Libraries of providers may replace the program's signal handlers when they are loaded: libinfinipath, on which
+ * Debian's libfabric depends, catches SIGINT, SIGTERM and crashes, and calls exit in the handler, which can deadlock.
+ */
+static const int signals[] = { SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGPIPE, SIGTERM };
+
+#define SIGNALS (sizeof signals / sizeof signals[0])
+
+static void save_signals(struct sigaction actions[SIGNALS])
+{
+    for (size_t i = 0; i < SIGNALS; i++) {
+        (void)sigaction(signals[i], NULL, &actions[i]);
+    }
+}
+
+static void restore_signals(const struct sigaction actions[SIGNALS])
+{
+    for (size_t i = 0; i < SIGNALS; i++) {
+        (void)sigaction(signals[i], &actions[i], NULL);
+    }
+}
+
 /* Answers the question anew; the caller holds found.mutex. */
 static void answer(const weiri_env *env)
 {
     char node[NODE_BYTES];
+    struct sigaction actions[SIGNALS];
+    save_signals(actions);
     if (found.info != NULL) {
         weiri_ofi.freeinfo(found.info);
         found.info = NULL;
@@ -175,6 +199,7 @@ static void answer(const weiri_env *env)
     if (found.loaded && choose_node(env, node)) {
         found.info = ask(env->ofi_provider, node);
     }
+    restore_signals(actions);
 }
 
 bool weiri_ofi_find(char *reason, struct fi_info **out)
