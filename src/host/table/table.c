@@ -91,12 +91,13 @@ static weir_status add_part(weir_table *table, uint32_t index, const weir_table_
                           " of a memory of %" PRIu64 " bytes",
                           call, index, part->count, row_bytes, pitch, part->offset, size);
     }
-    out->rows = base + part->offset;
+    /* Nothing is added to the NULL of an empty part. */
+    out->rows = part->offset != 0 ? base + part->offset : base;
     out->pitch = pitch;
     out->start = table->info.rows;
     out->count = part->count;
     out->first = part->memory != NULL ? base : out->rows;
-    out->last = base + size;
+    out->last = size != 0 ? base + size : base;
     if (part->count != 0) {
         const uint64_t rest = size - part->offset - (bytes - row_bytes);
         table->reach = rest < table->reach ? rest : table->reach;
