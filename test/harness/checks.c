@@ -41,7 +41,11 @@ static void capture(void *context, weir_log_level level, const char *text)
 void weirt_log_allow(const char *part)
 {
     pthread_mutex_lock(&lock);
-    if (allowed_count < ALLOWED_MAX) {
+    bool known = false;
+    for (uint32_t i = 0; i < allowed_count; i++) {
+        known = known || strcmp(allowed[i], part) == 0;
+    }
+    if (!known && allowed_count < ALLOWED_MAX) {
         snprintf(allowed[allowed_count++], LINE_BYTES, "%s", part);
     }
     pthread_mutex_unlock(&lock);
