@@ -30,10 +30,29 @@ static void print_own(int number)
     __atomic_store_n(&answered, true, __ATOMIC_RELEASE);
 }
 
+/* Prints what the system knows of a thread: also of one that blocks the signal. */
+static void print_state(pid_t thread, const char *file)
+{
+    char text[256];
+    (void)snprintf(text, sizeof text, "/proc/self/task/%d/%s", (int)thread, file);
+    FILE *stream = fopen(text, "re");
+    if (stream == NULL) {
+        return;
+    }
+    if (fgets(text, sizeof text, stream) != NULL) {
+        text[strcspn(text, "\n")] = '\0';
+        fprintf(stderr, "     %s: %s\n", file, text);
+    }
+    (void)fclose(stream);
+}
+
 static void print_thread(pid_t thread)
 {
     __atomic_store_n(&answered, false, __ATOMIC_RELEASE);
     fprintf(stderr, "---- stack of thread %d of process %d\n", (int)thread, (int)getpid());
+    print_state(thread, "comm");
+    print_state(thread, "wchan");
+    print_state(thread, "syscall"); /* its number and arguments; the last value is where the thread is */
     if (syscall(SYS_tgkill, getpid(), thread, SIGUSR2) != 0) {
         return;
     }

@@ -2,7 +2,7 @@
  *
  * With WEIR_TEST_STACKS=SECONDS in the environment, a program whose case runs for that long prints the stack of each of
  * its threads to stderr, and again after each further period. Ranks that are processes count from their start. Threads
- * that block all signals, as the library's own do, print nothing. */
+ * that block all signals, as the library's own do, print only their name, and what they wait for in the kernel. */
 #ifndef WEIRT_STACKS_H
 #define WEIRT_STACKS_H
 
