@@ -1,0 +1,26 @@
+/* turn.h - threads take turns at a call that may block, and none waits long for another.
+ *
+ *     uint64_t taken = weiri_turn_begin(&turn);
+ *     the call
+ *     weiri_turn_end(&turn, taken);
+ *
+ * Calls of two threads overlap only if one of them had waited for WEIRI_TURN_NS: then the thread in the call may be
+ * blocked until the other makes its own. So a turn is no lock, and must not protect data. All bytes zero is a turn that
+ * nobody has. */
+#ifndef WEIRI_TURN_H
+#define WEIRI_TURN_H
+
+#include <stdint.h>
+
+#define WEIRI_TURN_NS 1000000u
+
+typedef struct weiri_turn {
+    uint64_t since; /* when the thread in the call began, by weiri_now_ns; 0: no thread is in it */
+    char line[56];  /* turns of an array do not share a line of the cache */
+} weiri_turn;
+
+/* Waits for the turn, for at most WEIRI_TURN_NS. 0 if the caller did not get it, and goes on all the same. */
+uint64_t weiri_turn_begin(weiri_turn *turn);
+void weiri_turn_end(weiri_turn *turn, uint64_t taken);
+
+#endif
