@@ -108,4 +108,39 @@ void graphs(weirt_rank *rank)
 TEST_P(CollectiveOrder, EagerCalls) { run(2, eager_calls); }
 TEST_P(CollectiveOrder, Graphs) { run(2, graphs); }
 
+// Threads of one process begin on idle streams at the same moment. Where they share a GPU, each kernel waits for those
+// of the other threads: none may end up behind another in a hardware queue.
+void new_streams(weirt_rank *rank)
+{
+    const uint64_t ranks = rank->size;
+    const int rounds = rank->stage->processes ? 2 : 40;
+    weirt_comm c = {};
+    weir_collective *collective = nullptr;
+    weir_memory *memory = nullptr;
+    weir_collective_opts opts = WEIR_OPTS(weir_collective_opts);
+    opts.blocks = 1;
+    bool good = weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_collective_create(c.comm, &opts, &collective)) &&
+                WEIRT_OK(rank, weir_memory_allocate(c.comm, 4 * sizeof(uint64_t), nullptr, &memory));
+    for (int round = 1; round <= rounds && good; round++) {
+        auto *data = static_cast<uint64_t *>(weir_memory_pointer(memory));
+        uint64_t words[4] = { static_cast<uint64_t>(round), 0, 0, 0 };
+        void *stream = nullptr;
+        good = WEIRT_OK(rank, weir_device_copy(c.device, data, words, sizeof words)) &&
+               WEIRT_OK(rank, weir_stream_create(c.device, &stream)) && weirt_barrier(rank);
+        for (uint64_t i = 0; i < 3 && good; i++) {
+            good = WEIRT_OK(rank, weir_allreduce(collective, data + i, data + i + 1, 1, WEIR_U64, WEIR_SUM, stream));
+        }
+        good = good && WEIRT_OK(rank, weir_comm_wait(c.comm, stream, 0)) &&
+               WEIRT_OK(rank, weir_device_copy(c.device, words, data, sizeof words)) &&
+               WEIRT_EXPECT(rank, words[3] == static_cast<uint64_t>(round) * ranks * ranks * ranks);
+        weir_stream_destroy(c.device, stream);
+    }
+    (void)weirt_barrier(rank);
+    weir_collective_destroy(collective);
+    weir_memory_destroy(memory);
+    weirt_comm_close(&c);
+}
+
+TEST_P(CollectiveOrder, NewStreams) { run(6, new_streams); }
+
 } // namespace

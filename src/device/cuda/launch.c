@@ -308,7 +308,9 @@ static weir_status launch(weir_device *device, const weir_kernel *kernel, weir_s
     config.numAttrs = cooperative ? 1 : 0;
     /* The driver copies the arguments before the call returns and does not write to them. */
     void *params[] = { (void *)(uintptr_t)args };
+    const uint64_t turn = weiri_cuda_submit_begin(device);
     CUresult result = weiri_cuda.cuLaunchKernelEx(&config, loaded.function, params, NULL);
+    weiri_cuda_submit_end(device, turn);
     if (result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) {
         return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: kernel %s: %u blocks x %u threads cannot be resident at once",
                           device->info.index, kernel->name, shape.blocks, shape.threads);

@@ -264,7 +264,9 @@ static weir_status fill(const weir_device *device, CUdeviceptr base, uint8_t val
 {
     weiri_cuda_device *native = weiri_cuda_native(device);
     pthread_mutex_lock(&native->stream_lock);
+    const uint64_t turn = weiri_cuda_submit_begin(device);
     CUresult result = weiri_cuda.cuMemsetD8Async(base, value, bytes, native->stream);
+    weiri_cuda_submit_end(device, turn);
     weir_status status = finish(device, "fill", "cuMemsetD8Async", result);
     pthread_mutex_unlock(&native->stream_lock);
     return status;
@@ -518,8 +520,10 @@ weir_status weiri_cuda_copy(weir_device *device, void *dst, const void *src, uin
     }
     weiri_cuda_device *native = weiri_cuda_native(device);
     pthread_mutex_lock(&native->stream_lock);
+    const uint64_t turn = weiri_cuda_submit_begin(device);
     CUresult result =
         weiri_cuda.cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, bytes, native->stream);
+    weiri_cuda_submit_end(device, turn);
     status = finish(device, "copy", "cuMemcpyAsync", result);
     pthread_mutex_unlock(&native->stream_lock);
     weiri_cuda_leave(mode);
@@ -548,7 +552,9 @@ weir_status weiri_cuda_copy_async(weir_device *device, void *stream, void *dst, 
     if (status != WEIR_OK || bytes == 0) {
         return status;
     }
+    const uint64_t turn = weiri_cuda_submit_begin(device);
     CUresult result = weiri_cuda.cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, bytes, stream);
+    weiri_cuda_submit_end(device, turn);
     weiri_cuda_leave(mode);
     return weiri_cuda_check(device, "cuMemcpyAsync", result);
 }
@@ -564,8 +570,10 @@ weir_status weiri_cuda_store_async(weir_device *device, void *stream, void *dst,
     if (status != WEIR_OK) {
         return status;
     }
+    const uint64_t turn = weiri_cuda_submit_begin(device);
     CUresult result =
         weiri_cuda.cuStreamWriteValue64(stream, (CUdeviceptr)(uintptr_t)dst, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+    weiri_cuda_submit_end(device, turn);
     weiri_cuda_leave(mode);
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: cuStreamWriteValue64: refused for this address",
