@@ -53,8 +53,8 @@ typedef struct weir_halo_opts {
     uint32_t blocks;     /* most blocks of a launch; 0: what fits on the device at once. Ranks that share a device limit
                             it, so that the launches of all of them fit */
     weir_halo_form form; /* how neighbours send to this rank; each rank may choose for itself. AUTO, the default, takes
-                            stores for parts of 256 KiB and more with runs of 64 bytes and more, otherwise lines, or
-                            packets where the link does not keep lines whole */
+                            packets for parts of up to 256 KiB, stores for parts of 1 MiB and more with runs of 32 bytes
+                            and more, and lines for all others, or packets where the link does not keep lines whole */
     void *array;         /* of parts without a channel, for which the device reaches it */
 } weir_halo_opts;
 

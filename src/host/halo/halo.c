@@ -253,7 +253,7 @@ static void close_halo(const weir_halo *halo)
         weir_layout_destroy(halo->parts[i].from);
         weir_layout_destroy(halo->parts[i].to);
         weir_layout_destroy(halo->parts[i].there);
-        weiri_free(halo->parts[i].export);
+        weiri_free(halo->parts[i].exported);
     }
     weiri_free(halo->parts);
     weiri_comm_put(halo->comm);

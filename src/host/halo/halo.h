@@ -44,7 +44,7 @@ typedef struct weiri_halo_part {
     uint32_t first_share;
     weiri_halo_way put;
     weiri_halo_way wait;
-    char *export; /* `to` as bytes for the neighbour, if it stores to it */
+    char *exported; /* `to` as bytes for the neighbour, if it stores to it */
     size_t export_bytes;
 } weiri_halo_part;
 

@@ -111,7 +111,7 @@ static void write_table(const weir_halo *halo, uint32_t k, const table_head *hea
         memcpy(at, &row, sizeof row);
         at += sizeof row;
         if (part->export_bytes != 0) {
-            memcpy(bytes + layout, part->export, part->export_bytes);
+            memcpy(bytes + layout, part->exported, part->export_bytes);
         }
         layout += part->export_bytes;
     }

@@ -17,10 +17,24 @@
 #define BUFFER_UNIT 128u              /* of addresses of lines */
 #define PART_MOST ((uint64_t)1 << 52) /* bytes */
 #define MEMORY_MOST ((uint64_t)1 << 60)  /* bytes */
-#define STORES_LEAST ((uint64_t)1 << 18) /* bytes of a part for which two signals cost less than an unpack */
-#define STORES_RUN 64u                   /* bytes: stores of shorter runs use less of the link than lines */
 
 static uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+/* The bounds of AUTO are bytes of a part, and of its runs. They come from exchanges of two H100, microseconds:
+ *
+ *     part, run             packets  lines  stores
+ *     32 KiB, 512 B             8.4    9.0    11.5
+ *     256 KiB, 1 KiB           10.3   10.8    12.1
+ *     512 KiB, 2 KiB           13.7   12.4    16.9
+ *     512 KiB, 8 B             14.2   13.0    29.2
+ *     2 MiB, 2 KiB             45.0   40.1    29.1
+ *     2 MiB, 32 B              44.8   36.2    30.8
+ *
+ * Packets have the fewest instructions and half of the link. Stores have all of the link and no unpack, but wait for a
+ * signal before and after; with runs below 32 bytes they use less of the link than lines (docs/layouts.md). */
+#define PACKETS_MOST ((uint64_t)256 << 10)
+#define STORES_LEAST ((uint64_t)1 << 20)
+#define STORES_RUN 32u
 
 weir_halo_form weiri_halo_choose(weir_halo_form form, uint64_t bytes, uint64_t runs, bool lines)
 {
@@ -30,7 +44,7 @@ weir_halo_form weiri_halo_choose(weir_halo_form form, uint64_t bytes, uint64_t r
     if (bytes >= STORES_LEAST && bytes / runs >= STORES_RUN) {
         return WEIR_HALO_STORES;
     }
-    return lines ? WEIR_HALO_LINES : WEIR_HALO_PACKETS;
+    return lines && bytes > PACKETS_MOST ? WEIR_HALO_LINES : WEIR_HALO_PACKETS;
 }
 
 /* ---- shares ----------------------------------------------------------------------------------------------- */
@@ -191,11 +205,11 @@ static weir_status choose_form(weiri_halo_part *part, const weir_halo_opts *opts
     if (status != WEIR_ERR_RANGE) {
         return weiri_fail_in(CALL, status);
     }
-    part->export = (char *)weiri_alloc(1, part->export_bytes);
-    if (part->export == NULL) {
+    part->exported = (char *)weiri_alloc(1, part->export_bytes);
+    if (part->exported == NULL) {
         return weiri_fail_nomem(CALL);
     }
-    status = weir_layout_export(part->to, part->export, &part->export_bytes);
+    status = weir_layout_export(part->to, part->exported, &part->export_bytes);
     return weiri_fail_in(CALL, status);
 }
 
