@@ -33,6 +33,7 @@ EXPORT int ncclCommDestroy(void *comm);
 EXPORT int ncclRedOpCreatePreMulSum(int *op, const void *factor, int dtype, int residence, void *comm);
 EXPORT int ncclRedOpDestroy(int op, void *comm);
 EXPORT int ncclAllReduce(const void *send, void *recv, size_t count, int dtype, int op, void *comm, void *stream);
+EXPORT int ncclBroadcast(const void *send, void *recv, size_t count, int dtype, int root, void *comm, void *stream);
 
 static atomic_int how; /* the first letter of FAKE_NCCL */
 static atomic_int ended;
@@ -129,6 +130,16 @@ int ncclAllReduce(const void *send, void *recv, size_t count, int dtype, int op,
     return comm == &ended ? note("AllReduce %zu, type %d, op %d", count, dtype, op) : SYSTEM_ERROR;
 }
 
+int ncclBroadcast(const void *send, void *recv, size_t count, int dtype, int root, void *comm, void *stream)
+{
+    (void)stream;
+    return comm == &ended ? note("Broadcast %zu, type %d, root %d: %s", count, dtype, root,
+                                 send == NULL   ? "send is NULL"
+                                 : send == recv ? "in place"
+                                                : "out of place")
+                          : SYSTEM_ERROR;
+}
+
 /* Functions that are only looked up, or do nothing. */
 #define SUCCEEDS(name)     \
     EXPORT int name(void); \
@@ -139,6 +150,5 @@ SUCCEEDS(ncclGroupEnd)
 SUCCEEDS(ncclReduce)
 SUCCEEDS(ncclReduceScatter)
 SUCCEEDS(ncclAllGather)
-SUCCEEDS(ncclBroadcast)
 SUCCEEDS(ncclSend)
 SUCCEEDS(ncclRecv)

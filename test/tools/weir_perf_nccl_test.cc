@@ -144,6 +144,46 @@ TEST(WeirPerfNccl, ASumWithAFactorIsAnOperationOfNccl)
     }
 }
 
+void broadcasts(weirt_rank *rank)
+{
+    weirt_comm comm;
+    perf_nccl *nccl = nullptr;
+    if (weirt_comm_open(rank, 0, &comm)) {
+        perf_rank mine = {};
+        mine.rank = rank->rank;
+        mine.ranks = rank->size;
+        mine.bootstrap = comm.boot;
+        mine.comm = comm.comm;
+        WEIRT_OK(rank, perf_nccl_open(&mine, nullptr, WEIRT_FAKE_NCCL, &kOwn, weirt_timeout_ms(), &nccl));
+        if (nccl != nullptr) {
+            uint16_t data[2][40] = {};
+            weir_collective_request request = {};
+            request.kind = WEIR_BROADCAST;
+            request.count = 40;
+            request.dtype = WEIR_F16;
+            request.root = 1;
+            request.send = rank->rank == request.root ? data[0] : nullptr; // as for an extent of parts
+            request.recv = data[1];
+            WEIRT_OK(rank, perf_nccl_call(nccl, &request, nullptr));
+        }
+        weirt_barrier(rank);
+        perf_nccl_close(nccl);
+    }
+    weirt_comm_close(&comm);
+}
+
+// With NULL on one rank, NCCL's kernel on symmetric windows never ends.
+TEST(WeirPerfNccl, ABroadcastHasASendBufferOnAllRanks)
+{
+    setenv("FAKE_NCCL", "meet", 1);
+    weirt_ranks_run(&weirt_stages[0], 2, broadcasts, nullptr, 0);
+    unsetenv("FAKE_NCCL");
+    auto *count = found<unsigned(const char *)>("fake_nccl_count");
+    ASSERT_NE(count, nullptr);
+    EXPECT_EQ(count("Broadcast 40, type 6, root 1: out of place"), 1u);
+    EXPECT_EQ(count("Broadcast 40, type 6, root 1: in place"), 1u);
+}
+
 void configures(weirt_rank *rank)
 {
     const perf_nccl_settings *settings = static_cast<const perf_nccl_settings *>(rank->arg);

@@ -470,6 +470,11 @@ weir_status perf_nccl_exchange(perf_nccl *nccl, const weir_transfer *transfers, 
     return status != WEIR_OK ? status : ended;
 }
 
+/* A rank that is not the root passes its receive buffer, as PyTorch does, although NCCL ignores the send buffer there.
+ * NCCL 2.28 exchanges the address of a receive window only if the send buffer is in a window, too. If one rank passes
+ * NULL, the root waits in its kernel for an address that never comes. */
+static const void *broadcast_from(const weir_collective_request *q) { return q->send != NULL ? q->send : q->recv; }
+
 weir_status perf_nccl_call(perf_nccl *nccl, const weir_collective_request *q, void *stream)
 {
     const int dtype = dtypes[q->dtype];
@@ -488,7 +493,7 @@ weir_status perf_nccl_call(perf_nccl *nccl, const weir_collective_request *q, vo
         return check(nccl, "ncclAllGather", nccl->allgather(q->send, q->recv, q->count, dtype, comm, stream));
     case WEIR_BROADCAST:
         return check(nccl, "ncclBroadcast",
-                     nccl->broadcast(q->send, q->recv, q->count, dtype, (int)q->root, comm, stream));
+                     nccl->broadcast(broadcast_from(q), q->recv, q->count, dtype, (int)q->root, comm, stream));
     case WEIR_GATHER:
     case WEIR_SCATTER:
         return check(nccl, "ncclSend and ncclRecv", exchange_with_root(nccl, q, stream));
