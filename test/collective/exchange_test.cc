@@ -10,15 +10,16 @@ struct Setting {
     uint32_t transfers; // of an exchange
     uint64_t most;      // elements of the largest
     uint32_t exchanges;
+    uint64_t staging; // bytes; 0: so few that large transfers take many rounds
 };
 
 constexpr uint64_t room = 1 << 20;
 
-weir_collective_opts opts_of(const weirt_rank *rank, uint32_t blocks)
+weir_collective_opts opts_of(const weirt_rank *rank, uint32_t blocks, uint64_t staging = 0)
 {
     weir_collective_opts opts = {};
     opts.size = sizeof opts;
-    opts.staging_bytes = 128 << 10; // large transfers take many rounds
+    opts.staging_bytes = staging != 0 ? staging : 128 << 10;
     if (std::strcmp(rank->stage->kind, "cpu") == 0) {
         opts.blocks = blocks;
         opts.threads = 3 - std::min(blocks, 2u);
@@ -31,7 +32,7 @@ weir_collective_opts opts_of(const weirt_rank *rank, uint32_t blocks)
 void exchanges(weirt_rank *rank)
 {
     const Setting *setting = static_cast<const Setting *>(rank->arg);
-    const weir_collective_opts opts = opts_of(rank, setting->blocks);
+    const weir_collective_opts opts = opts_of(rank, setting->blocks, setting->staging);
     Bench bench;
     const bool alive = bench_open(rank, &opts, room, 0, &bench) &&
                        run_random(&bench, setting->transfers, setting->most, setting->exchanges);
@@ -55,10 +56,14 @@ protected:
 };
 INSTANTIATE_TEST_SUITE_P(Stages, Exchange, ::testing::Values(0, 1, 2, 3), weirt_stage_name);
 
-TEST_P(Exchange, RandomTransfers) { random({ 3, 1, 2, 8 }, { 2, 20, 3000, 6 }); }
-TEST_P(Exchange, RandomTransfersOfOneBlock) { random({ 2, 5 }, { 1, 20, 3000, 6 }); }
-TEST_P(Exchange, ManyTransfersTakeSeveralLaunches) { random({ 2, 4 }, { 2, 400, 300, 1 }); }
-TEST_P(Exchange, LargeTransfersUseAllColumns) { random({ 2, 3 }, { 5, 6, 30000, 4 }); }
+TEST_P(Exchange, RandomTransfers) { random({ 3, 1, 2, 8 }, { 2, 20, 3000, 6, 0 }); }
+TEST_P(Exchange, RandomTransfersOfOneBlock) { random({ 2, 5 }, { 1, 20, 3000, 6, 0 }); }
+TEST_P(Exchange, ManyTransfersTakeSeveralLaunches) { random({ 2, 4 }, { 2, 400, 300, 1, 0 }); }
+// With so much staging, transfers of up to 8 KiB take the rings.
+TEST_P(Exchange, SmallTransfersTakeRings) { random({ 3, 2, 8 }, { 2, 40, 1200, 4, 4 << 20 }); }
+TEST_P(Exchange, RingsHaveBlocksForEachLane) { random({ 2, 4 }, { 16, 60, 1200, 4, 4 << 20 }); }
+TEST_P(Exchange, ARingCarriesManyTransfers) { random({ 2 }, { 4, 300, 40, 2, 4 << 20 }); }
+TEST_P(Exchange, LargeTransfersUseAllColumns) { random({ 2, 3 }, { 5, 6, 30000, 4, 0 }); }
 
 // ---- send and recv ------------------------------------------------------------------------------------------------
 
@@ -222,6 +227,11 @@ TEST_P(Exchange, DifferentCountsAreNamed)
         { 300000, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 300000 u8" },
         { 0, 300000, WEIR_U8, "its receive 1 from rank 1 is of 300000 u8, but send 1 of rank 1 has 0 u8" },
         { 100, 100, WEIR_I8, "its receive 1 from rank 1 is of 100 i8, but send 1 of rank 1 has 100 u8" },
+        // Transfers of up to 64 bytes take the ring here.
+        { 40, 39, WEIR_U8, "its receive 1 from rank 1 is of 39 u8, but send 1 of rank 1 has 40 u8" },
+        { 40, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 40 u8" },
+        { 100, 40, WEIR_U8, "its receive 1 from rank 1 is of 40 u8, but send 1 of rank 1 has 100 u8" },
+        { 40, 40, WEIR_I8, "its receive 1 from rank 1 is of 40 i8, but send 1 of rank 1 has 40 u8" },
     };
     for (const Difference &what : all) {
         weirt_ranks_run(stage(), 3, differs, &what, sizeof what);

@@ -246,7 +246,7 @@ typedef struct weir_dev_collective {
     uint32_t blocks;         /* blocks that there is room for; perhaps more than can be resident */
     uint32_t message_blocks; /* columns of an exchange */
     uint32_t slot_columns;   /* columns that have slots, of two blocks each */
-    uint32_t reserved;
+    uint32_t ring_bytes;     /* the most bytes of a small transfer of an exchange; the rings lie before `messages` */
     uint32_t peers[WEIR_COLLECTIVE_RANKS]; /* ranks of the communicator */
     uint64_t call;  /* call for which the host launched this kernel: weir_collective_what.call, or WEIR_NO_CALL, */
     uint64_t count; /* and its count */

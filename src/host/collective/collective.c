@@ -16,6 +16,7 @@
 #define GROWTH_CPU ((uint64_t)4 << 20)
 #define BLOCKS_MOST 1024u
 #define SLOT_MOST ((uint64_t)512 << 10)
+#define RING_BYTES ((uint64_t)8 << 10) /* of a small transfer: a packet for each of 1,024 threads */
 
 static weir_status invalid(const char *call, const char *what)
 {
@@ -62,13 +63,22 @@ static uint32_t count_columns(uint32_t blocks, uint64_t bytes, uint64_t least)
 /* The number of columns of exchanges, whose slots have `bytes` bytes in all. */
 static uint32_t count_message_columns(uint32_t sm_limit, uint64_t bytes, uint32_t ranks, const shares *part)
 {
+    const uint32_t most = weiri_exchange_columns(sm_limit, ranks);
     const uint64_t fit = bytes / (2 * (uint64_t)ranks) / part->message_least;
     const uint64_t wanted = fit < part->message_columns ? part->message_columns : fit;
-    return wanted < sm_limit ? (uint32_t)wanted : sm_limit;
+    return wanted < most ? (uint32_t)wanted : most;
+}
+
+/* Bytes of a slot of the rings of exchanges, which take at most half of the bytes for exchanges; 0: no rings. */
+static uint64_t ring_slot_of(uint64_t bytes, uint32_t ranks)
+{
+    const uint64_t most = WEIR_RING_HEAD + 2 * RING_BYTES;
+    const uint64_t fit = bytes / 2 / (WEIR_RING_SLOTS * (uint64_t)ranks) / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
+    return fit >= most ? most : fit > WEIR_RING_HEAD ? fit : 0;
 }
 
 /* Fills the sizes and offsets of *device, and returns the bytes of a rank's memory. A device that has a number of
- * columns of exchanges keeps it. */
+ * columns of exchanges keeps it, and has its rings elsewhere. */
 static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t staging, const shares *part)
 {
     const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves or turns, ranks */
@@ -77,14 +87,19 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
     device->slot_columns = count_columns(device->blocks, share(staging, part->slots) / rooms, part->slot_least);
     device->slot_bytes = slot_of(share(staging, part->slots), rooms * device->slot_columns);
     const uint64_t messages = (uint64_t)2 * device->ranks; /* of a column */
-    if (device->message_blocks == 0) {
-        device->message_blocks = count_message_columns(sm_limit, share(staging, part->messages), device->ranks, part);
+    const bool first = device->message_blocks == 0;
+    const uint64_t ring_slot = first ? ring_slot_of(share(staging, part->messages), device->ranks) : 0;
+    const uint64_t rings = ring_slot * WEIR_RING_SLOTS * device->ranks;
+    const uint64_t left = share(staging, part->messages) - rings;
+    if (first) {
+        device->message_blocks = count_message_columns(sm_limit, left, device->ranks, part);
+        device->ring_bytes = ring_slot != 0 ? (uint32_t)(ring_slot - WEIR_RING_HEAD) / 2 : 0;
     }
-    device->message_bytes = slot_of(share(staging, part->messages), messages * device->message_blocks);
+    device->message_bytes = slot_of(left, messages * device->message_blocks);
     device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
     device->lines = device->packets + rooms * device->packet_room;
     device->slots = device->lines + rooms * device->line_room;
-    device->messages = device->slots + rooms * device->slot_columns * device->slot_bytes;
+    device->messages = device->slots + rooms * device->slot_columns * device->slot_bytes + rings;
     return device->messages + messages * device->message_blocks * device->message_bytes;
 }
 

@@ -335,6 +335,11 @@ void weiri_order_close(weir_collective *collective);
 weir_status weiri_order_begin(const weir_collective *collective, void *stream);
 weir_status weiri_order_end(const weir_collective *collective, void *stream);
 
+/* ---- exchange.c ------------------------------------------------------------------------------------------------ */
+
+/* The columns that exchanges use under an SM limit, among `ranks` ranks of a host. */
+uint32_t weiri_exchange_columns(uint32_t limit, uint32_t ranks);
+
 /* ---- launch.c -------------------------------------------------------------------------------------------------- */
 
 /* The kernel's handle holds the call, for the record of a failure. */

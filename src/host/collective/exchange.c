@@ -14,6 +14,8 @@
 #include "src/host/base/log.h"
 #include "src/host/collective/collective.h"
 
+#define WARP 32u
+
 /* A call, and the progress of its lanes. The second index is weir_transfer.receive. */
 typedef struct exchange {
     weir_collective *collective;
@@ -178,32 +180,76 @@ static void add_copies(exchange *e, weir_collective_exchange *x, uint32_t used)
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Pieces of all transfers in lanes. */
-static uint64_t pieces_of(const weir_collective_exchange *x)
+/* Blocks for rings under an SM limit: one for each lane, or a quarter of a small limit. With one block there are none,
+ * and no ring: a block serves rings or a column. */
+static uint32_t ring_blocks(uint32_t limit, uint32_t ranks)
 {
-    uint64_t pieces = 0;
-    for (uint32_t lane = 0; lane < x->lanes; lane++) {
-        for (uint32_t i = 0; i < x->lane[lane].count; i++) {
-            pieces += weir_exchange_pieces(weir_exchange_bytes(&x->transfers[x->lane[lane].first + i]),
-                                           weir_exchange_columns(x, lane));
-        }
-    }
-    return pieces;
+    const uint64_t blocks = least(2 * ((uint64_t)ranks - 1), limit / 4);
+    return limit < 2 ? 0 : blocks == 0 ? 1 : (uint32_t)blocks;
 }
 
-/* Blocks of the launch: see weir_collective_exchange. */
-static uint32_t blocks_of(const weir_collective_exchange *x, uint32_t limit)
+uint32_t weiri_exchange_columns(uint32_t limit, uint32_t ranks)
 {
-    const uint64_t pieces = pieces_of(x);
-    const uint32_t columns = x->columns > x->far ? x->columns : x->far;
-    uint64_t copied = 0;
-    for (uint32_t i = 0; i < x->copies; i++) {
-        copied += weir_exchange_bytes(&x->transfers[x->copy + 2 * i]);
+    const uint32_t rest = limit - ring_blocks(limit, ranks);
+    return rest < 2 ? 1 : rest / 2;
+}
+
+/* What the lanes of a launch have. */
+typedef struct contents {
+    uint64_t pieces;      /* of transfers that take columns */
+    bool sends, receives; /* such pieces */
+    bool small;           /* transfers that take a ring, */
+    uint64_t longest;     /* and bytes of the longest */
+    uint64_t copied;      /* bytes of this rank to itself */
+} contents;
+
+static contents contents_of(const weir_collective_exchange *x)
+{
+    contents all = { 0, false, false, false, 0, 0 };
+    for (uint32_t lane = 0; lane < x->lanes; lane++) {
+        const weir_exchange_lane *l = &x->lane[lane];
+        for (uint32_t i = 0; i < l->count; i++) {
+            const uint64_t bytes = weir_exchange_bytes(&x->transfers[l->first + i]);
+            if (weir_exchange_is_small(x, lane, bytes)) {
+                all.small = true;
+                all.longest = bytes > all.longest ? bytes : all.longest;
+                continue;
+            }
+            all.sends |= l->receives == 0;
+            all.receives |= l->receives != 0;
+            all.pieces += weir_exchange_pieces(bytes, weir_exchange_columns(x, lane));
+        }
     }
-    const uint32_t moving = pieces <= 1 ? (uint32_t)pieces : columns;
-    const uint32_t copying = (uint32_t)least(limit, (copied + WEIR_EXCHANGE_PIECE - 1) / WEIR_EXCHANGE_PIECE);
-    const uint32_t blocks = moving > copying ? moving : copying;
-    return blocks == 0 ? 1 : pieces != 0 && blocks > 1 && blocks < columns ? columns : blocks;
+    for (uint32_t i = 0; i < x->copies; i++) {
+        all.copied += weir_exchange_bytes(&x->transfers[x->copy + 2 * i]);
+    }
+    return all;
+}
+
+/* Threads for packets: one for each, and the same number for the sender's call beside them. */
+static uint32_t ring_threads(uint64_t bytes, uint32_t most)
+{
+    const uint64_t warps = 2 * (bytes / (8 * WARP) + 1);
+    return (uint32_t)least(warps * WARP, most);
+}
+
+/* Divides the lanes among blocks, and returns the shape of the launch. */
+static weir_shape divide(const weir_collective *collective, weir_collective_exchange *x, uint32_t limit)
+{
+    const contents all = contents_of(x);
+    const uint32_t columns = x->columns > x->far ? x->columns : x->far;
+    const uint32_t copying = (uint32_t)least(limit, (all.copied + WEIR_EXCHANGE_PIECE - 1) / WEIR_EXCHANGE_PIECE);
+    x->rings = all.small ? (uint32_t)least(x->lanes, ring_blocks(limit, collective->device.ranks)) : 0;
+    x->sides = all.sends && all.receives && x->rings + 2 * columns <= limit ? 2 : 1;
+    x->only = x->lanes == 1 && x->lane[0].count == 1 && all.pieces == 1;
+    const uint32_t moving = x->rings + (x->only != 0 ? 1 : all.pieces != 0 ? x->sides * columns : 0);
+    weir_shape shape = { moving > copying ? moving : copying, 0 };
+    shape.blocks = shape.blocks == 0 ? 1 : shape.blocks;
+    shape.threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, shape.blocks);
+    if (collective->many && all.pieces == 0 && copying == 0) {
+        shape.threads = ring_threads(all.longest, shape.threads);
+    }
+    return shape;
 }
 
 /* Launches the next transfers of all lanes at the distances of the launch. Sets *more if there were any. */
@@ -219,8 +265,12 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
     x->grown = collective->now != &collective->device;
     x->lanes = 0;
     x->copies = 0;
-    x->columns = collective->device.ranks > 1 ? (uint32_t)least(collective->device.message_blocks, limit) : 0;
-    x->far = hosts_of(e) > 1 ? (uint32_t)least(collective->rails.exchange.columns, limit) : 0;
+    const uint32_t ranks = collective->device.ranks;
+    const uint32_t columns = weiri_exchange_columns(limit, ranks);
+    x->columns = ranks > 1 ? (uint32_t)least(collective->device.message_blocks, columns) : 0;
+    x->far = hosts_of(e) > 1 ? (uint32_t)least(collective->rails.exchange.columns, columns) : 0;
+    x->small =
+        collective->device.ring_bytes != 0 && ring_blocks(limit, ranks) != 0 ? collective->device.ring_bytes + 1 : 0;
     for (uint32_t k = 0; k < 2 * distances_of(e); k++) {
         add_lanes(e, x, e->distance + k % distances_of(e), k < distances_of(e), &used);
     }
@@ -230,8 +280,9 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
         return WEIR_OK;
     }
     weiri_step step = *call;
-    step.call.blocks = blocks_of(x, limit);
-    step.threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, step.call.blocks);
+    const weir_shape shape = divide(collective, x, limit);
+    step.call.blocks = shape.blocks;
+    step.threads = shape.threads;
     return weiri_launch_exchange(collective, &step, args);
 }
 
@@ -269,8 +320,9 @@ static void log_first(weir_collective *collective, uint32_t n)
     if (collective->logged[WEIRI_EXCHANGE] == 0) {
         collective->logged[WEIRI_EXCHANGE] = 1u << WEIR_FORM_SLOTS;
         weiri_log(WEIR_LOG_INFO,
-                  "weir_exchange of rank %u, %u transfers: %u columns of two slots of %llu bytes for each peer",
-                  collective->comm->rank, n, collective->device.message_blocks,
+                  "weir_exchange of rank %u, %u transfers: up to %u bytes as packets, else %u columns of two slots of "
+                  "%llu bytes for each peer",
+                  collective->comm->rank, n, collective->device.ring_bytes, collective->device.message_blocks,
                   (unsigned long long)collective->device.message_bytes);
     }
 }

@@ -6,6 +6,10 @@
  * follows from the number of the transfer. Both ends know it without an agreement, so small transfers spread over the
  * columns too.
  *
+ * A transfer that fits into a slot of the lane's ring goes there, as packets: it needs no signal and no fence. The ring
+ * has WEIR_RING_SLOTS slots. The receiver stores how many it has taken into the sender's memory. Which transfers take
+ * the ring follows from their bytes alone, so both ends agree.
+ *
  * Once the staging has grown, the second memory has longer message slots. The sender's host chooses the memory at the
  * launch, and the first message of a piece says which one has the piece. So the two ends of a transfer may have been
  * launched, or recorded, before and after growth. Semaphores and calls stay in the first memory.
@@ -15,10 +19,12 @@
  * the message's number behind it. The receiver, which maps that memory, takes the message from there. Over its own
  * rail it says to the sender's host which messages it has taken. So no rank but the two takes part.
  *
- * A block serves one column of all lanes at once. It takes the lanes in the order in which they become ready, so no
- * lane waits for another one. Neither the order nor the size of transfers can make ranks wait for each other.
+ * A block serves one column of several lanes at once, or the rings of several lanes. It takes the lanes in the order in
+ * which they become ready, so no lane waits for another one. Neither the order nor the size of transfers can make ranks
+ * wait for each other.
  *
- * The first message of a piece carries the sender's call. The receiver compares it with its own. */
+ * The first message of a piece carries the sender's call. The receiver compares it with its own. If the two ends differ
+ * in the count, one may use the ring and the other a column: a receiver that waits looks for its transfer there too. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_H
 
@@ -29,6 +35,9 @@
 #define WEIR_EXCHANGE_TRANSFERS 200u                                  /* of a launch */
 #define WEIR_EXCHANGE_PIECE ((uint64_t)16 << 10)
 #define WEIR_EXCHANGE_GROWN ((uint64_t)1 << 63) /* in the sender's call: the piece is in the second memory */
+#define WEIR_EXCHANGE_RING UINT32_MAX           /* stands for the ring where a column is meant */
+#define WEIR_RING_SLOTS 4u
+#define WEIR_RING_HEAD 128u /* bytes of a slot before its data: the sender's call, as packets */
 
 typedef struct weir_exchange_transfer {
     char *data;
@@ -60,16 +69,21 @@ typedef struct weir_exchange_rails {
     uint32_t size; /* ranks of all hosts */
 } weir_exchange_rails;
 
-/* An exchange of one launch. A grid of one block has at most one transfer, of one piece, in its lanes, or one column.
- * Other grids have a block for each column. */
+/* An exchange of one launch. The first `rings` blocks of the grid divide the rings of the lanes. Then each column has
+ * `sides` blocks: one for all lanes, or one for the lanes that receive and one for those that send. With `only`, the
+ * launch has one piece, whose column follows from the number of its transfer, and one block for it. */
 typedef struct weir_collective_exchange {
     uint64_t call; /* that both ends compare, without the type */
     uint32_t lanes;
     uint32_t columns; /* of lanes inside the host, */
     uint32_t far;     /* and between hosts */
-    uint32_t copies;  /* of this rank to itself: two transfers each, source and target, */
-    uint32_t copy;    /* from this one on */
-    uint32_t grown;   /* 1: messages inside the host go into the second memory of the receivers */
+    uint32_t small;   /* inside the host transfers of fewer bytes take the ring */
+    uint32_t rings;
+    uint32_t sides;
+    uint32_t only;
+    uint32_t copies; /* of this rank to itself: two transfers each, source and target, */
+    uint32_t copy;   /* from this one on */
+    uint32_t grown;  /* 1: messages inside the host go into the second memory of the receivers */
     weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
     weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
 } weir_collective_exchange;
@@ -81,6 +95,12 @@ WEIR_FN uint32_t weir_exchange_dtype(const weir_exchange_transfer *t) { return (
 WEIR_FN uint64_t weir_exchange_bytes(const weir_exchange_transfer *t)
 {
     return weir_exchange_count(t) * weir_dtype_bytes(weir_exchange_dtype(t));
+}
+
+/* Whether the transfer of a lane takes the ring. */
+WEIR_FN int weir_exchange_is_small(const weir_collective_exchange *x, uint32_t lane, uint64_t bytes)
+{
+    return x->lane[lane].far == 0 && bytes < x->small;
 }
 
 WEIR_FN uint32_t weir_exchange_columns(const weir_collective_exchange *x, uint32_t lane)
@@ -147,6 +167,24 @@ WEIR_FN uint64_t *weir_message_head(const weir_dev_collective *c, uint32_t from,
 {
     return (uint64_t *)(c->memory[to] + weir_collective_cell(c, WEIR_CELL_MESSAGE, column, from) + 8 +
                         24 * (number % 2));
+}
+
+/* Bytes of a slot of a ring. The rings of all senders lie before the receiver's message slots. */
+WEIR_FN uint64_t weir_ring_slot_bytes(const weir_dev_collective *c) { return WEIR_RING_HEAD + 2 * c->ring_bytes; }
+
+/* The slot of small transfer `number` from `from` to `to`. */
+WEIR_FN char *weir_ring_slot(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number)
+{
+    const uint64_t after = (uint64_t)(c->ranks - from) * WEIR_RING_SLOTS - number % WEIR_RING_SLOTS;
+    return c->memory[to] + c->messages - after * weir_ring_slot_bytes(c);
+}
+
+WEIR_FN uint32_t weir_ring_flag(uint64_t number) { return (uint32_t)number | 0x80000000u; }
+
+/* Where the receiver `to` tells the sender `from` how many small transfers it has taken. */
+WEIR_FN uint64_t *weir_ring_taken(const weir_dev_collective *c, uint32_t from, uint32_t to)
+{
+    return (uint64_t *)(c->memory[from] + weir_collective_cell(c, WEIR_CELL_MESSAGE_TAKEN, 0, to) + 8);
 }
 
 /* ---- places between hosts ----------------------------------------------------------------------------------- */
@@ -224,10 +262,14 @@ WEIR_FN uint64_t *weir_exchange_number(const weir_dev_collective *c, const weir_
                         (lane->receives ? 8 : 0));
 }
 
-/* The number of messages of a lane in a column so far. */
+/* The number of messages of a lane in a column so far; of its small transfers in the ring. */
 WEIR_FN uint64_t *weir_exchange_messages(const weir_dev_collective *c, const weir_exchange_rails *r,
                                          const weir_exchange_lane *lane, uint32_t column)
 {
+    if (column == WEIR_EXCHANGE_RING) {
+        return (uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, WEIR_CELL_MESSAGE, 0, lane->peer) + 112 +
+                            (lane->receives ? 8 : 0));
+    }
     if (weir_exchange_is_far(r, lane)) {
         return weir_far_own(c, r, lane, column);
     }
@@ -262,18 +304,27 @@ typedef struct weir_exchange_state {
     uint8_t grown;   /* the piece goes through the second memory */
 } weir_exchange_state;
 
-/* Finds the next piece of the column, from transfer `next` on. Returns 0 if there is none. */
+/* Finds the next piece of the column, or the next small transfer, from transfer `next` on. Returns 0 if there is none.
+ */
 WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
                                     uint32_t column, weir_exchange_state *s)
 {
     const uint32_t columns = weir_exchange_columns(x, lane);
     s->begun = 0;
     WEIR_ROLLED
-    for (; column < columns && s->next < x->lane[lane].count; s->next++) {
+    for (; s->next < x->lane[lane].count && (column < columns || column == WEIR_EXCHANGE_RING); s->next++) {
         const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s->next];
+        const uint64_t bytes = weir_exchange_bytes(t);
+        if (weir_exchange_is_small(x, lane, bytes) != (column == WEIR_EXCHANGE_RING)) {
+            continue;
+        }
+        if (column == WEIR_EXCHANGE_RING) {
+            s->data = t->data;
+            s->left = (int64_t)bytes;
+            return 1;
+        }
         const uint32_t first = weir_exchange_first(c, x, lane, s->number + s->next);
         const uint32_t piece = column >= first ? column - first : column + columns - first;
-        const uint64_t bytes = weir_exchange_bytes(t);
         const uint32_t pieces = weir_exchange_pieces(bytes, columns);
         const uint64_t range = weir_slots_range(bytes, pieces);
         s->data = t->data + piece * range;
@@ -285,10 +336,25 @@ WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_col
     return 0;
 }
 
+/* Whether a small transfer has come, or (of a lane that sends) a slot of the ring is free. What the receiver has taken
+ * it has read: packets need no more order than that. */
+WEIR_FN uint32_t weir_ring_ready(const weir_dev_collective *c, const weir_exchange_lane *lane, uint64_t number)
+{
+    if (lane->receives) {
+        return (uint32_t)weir_ll16_there(
+            weir_arch_load_relaxed_sys_pair(weir_ring_slot(c, lane->peer, c->rank, number)), weir_ring_flag(number));
+    }
+    const uint64_t taken = weir_arch_load_relaxed_sys_u64(weir_ring_taken(c, c->rank, lane->peer));
+    return number < taken + WEIR_RING_SLOTS;
+}
+
 /* Whether the lane can go on: a message has come, or a slot is free. */
 WEIR_FN uint32_t weir_exchange_ready(const weir_dev_collective *c, const weir_exchange_rails *r,
                                      const weir_exchange_lane *lane, uint32_t column, const weir_exchange_state *s)
 {
+    if (column == WEIR_EXCHANGE_RING) {
+        return weir_ring_ready(c, lane, s->messages);
+    }
     const uint64_t *word = weir_exchange_word(c, r, lane, column);
     if (lane->receives) {
         return weir_arch_load_acquire_sys_u64(word) > s->messages;
@@ -332,22 +398,15 @@ WEIR_FN void weir_exchange_what(const weir_collective_exchange *x, uint32_t lane
     words[2] = weir_exchange_count(t);
 }
 
-/* Compares the sender's call; called by one thread. If the numbers of the transfers differ, so do the two ends of an
- * earlier transfer, and the block that compares those reports it. */
+/* Compares the sender's call `theirs`; called by one thread. If the numbers of the transfers differ, so do the two ends
+ * of an earlier transfer, and the block that compares those reports it. */
 WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                          const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                          const weir_exchange_state *s)
+                                          const weir_collective_exchange *x, uint32_t lane,
+                                          const weir_exchange_state *s, uint64_t *theirs)
 {
     const weir_exchange_lane *l = &x->lane[lane];
-    const int far = weir_exchange_is_far(r, l);
-    const uint64_t *head = far ? (const uint64_t *)weir_far_message(c, r, l, s->messages, column)
-                               : weir_message_head(c, l->peer, c->rank, s->messages, column);
     uint64_t mine[WEIR_MAILBOX_WORDS];
-    uint64_t theirs[WEIR_MAILBOX_WORDS];
     weir_exchange_what(x, lane, s, mine);
-    for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
-        theirs[k] = weir_arch_load_relaxed_sys_u64(head + k);
-    }
     theirs[0] &= ~WEIR_EXCHANGE_GROWN;
     const int same_transfer = (mine[1] ^ theirs[1]) >> 32 == 0;
     if (same_transfer && mine[0] == theirs[0] && mine[2] == theirs[2]) {
@@ -355,20 +414,144 @@ WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const we
     }
     if (same_transfer && weir_arch_fetch_or_acquire_dev_u64(c->epoch + 3, 1) == 0) {
         weir_dev_difference *difference =
-            c->differences + (far ? WEIR_DIFFERENCES_FAR + weir_far_peer(c, l) : (uint32_t)l->peer);
+            c->differences +
+            (weir_exchange_is_far(r, l) ? WEIR_DIFFERENCES_FAR + weir_far_peer(c, l) : (uint32_t)l->peer);
         return weir_collective_differ(difference, mine, theirs, c->control);
     }
     return weir_collective_await_error(c->control);
 }
 
+WEIR_FN void weir_exchange_read_call(const uint64_t *head, uint64_t *words)
+{
+    for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
+        words[k] = weir_arch_load_relaxed_sys_u64(head + k);
+    }
+}
+
+/* Compares the call of the message that has come. */
+WEIR_FN weir_status weir_exchange_compare_message(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                                  const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                                  const weir_exchange_state *s)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    uint64_t theirs[WEIR_MAILBOX_WORDS];
+    weir_exchange_read_call(weir_exchange_is_far(r, l)
+                                ? (const uint64_t *)weir_far_message(c, r, l, s->messages, column)
+                                : weir_message_head(c, l->peer, c->rank, s->messages, column),
+                            theirs);
+    return weir_exchange_compare(c, r, x, lane, s, theirs);
+}
+
+/* ---- the ring ------------------------------------------------------------------------------------------------- */
+
+/* Reads the sender's call of small transfer `number`, if it has come. */
+WEIR_FN int weir_ring_read_call(const weir_dev_collective *c, uint32_t from, uint64_t number, uint64_t *words)
+{
+    const char *head = weir_ring_slot(c, from, c->rank, number);
+    int there = 1;
+    for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
+        const weir_vec16 pair = weir_arch_load_relaxed_sys_pair(head + 16 * k);
+        words[k] = (pair.lo & 0xffffffffu) | pair.hi << 32;
+        there &= weir_ll16_there(pair, weir_ring_flag(number));
+    }
+    return there;
+}
+
+/* For a receiver that waits in vain: looks whether the sender has sent the lane's transfer the other way, by the ring
+ * in place of a column or by a column in place of the ring, and then compares. */
+WEIR_FN_COLD weir_status weir_exchange_look_elsewhere(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                      uint32_t lane, uint32_t column, const weir_exchange_state *s)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    const uint32_t number = s->number + s->next;
+    uint64_t theirs[WEIR_MAILBOX_WORDS] = { 0, 0, 0 };
+    int there;
+    if (column != WEIR_EXCHANGE_RING) {
+        const uint64_t *taken = weir_exchange_messages(c, NULL, l, WEIR_EXCHANGE_RING);
+        there = weir_ring_read_call(c, l->peer, weir_arch_load_relaxed_dev_u64(taken), theirs);
+    } else {
+        const uint32_t first = weir_exchange_first(c, x, lane, number);
+        const uint64_t *messages = weir_exchange_messages(c, NULL, l, first);
+        const uint64_t taken = weir_arch_load_relaxed_dev_u64(messages);
+        there = weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, l, first)) > taken;
+        weir_exchange_read_call(weir_message_head(c, l->peer, c->rank, taken, first), theirs);
+        there &= weir_arch_load_relaxed_dev_u64(messages) == taken; /* or another block has taken that message */
+    }
+    return there && theirs[1] >> 32 == number ? weir_exchange_compare(c, NULL, x, lane, s, theirs) : WEIR_OK;
+}
+
+/* The thread that carries the sender's call: one without data in most small transfers. */
+WEIR_FN int weir_ring_leads(weir_coop coop) { return coop.block_rank == coop.block_size / 2; }
+
+/* Waits for the sender's call of a small transfer and compares it; called by one thread. */
+WEIR_FN weir_status weir_ring_compare(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                      const weir_exchange_state *s)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    uint64_t theirs[WEIR_MAILBOX_WORDS];
+    weir_spin spin = weir_spin_begin();
+    while (!weir_ring_read_call(c, l->peer, s->messages, theirs)) {
+        weir_status status = weir_spin_step(&spin, c->control);
+        if (status == WEIR_OK && spin.reads % WEIR_ARCH_SPIN_READS == 0) {
+            status = weir_exchange_look_elsewhere(c, x, lane, WEIR_EXCHANGE_RING, s);
+        }
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return weir_collective_end_wait(c, l->peer, status);
+        }
+    }
+    return weir_exchange_compare(c, NULL, x, lane, s, theirs);
+}
+
+/* Receives a small transfer. The status is the calling thread's. */
+WEIR_FN_FLAT weir_status weir_ring_take(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                        const weir_exchange_state *s, weir_coop coop)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    const char *slot = weir_ring_slot(c, l->peer, c->rank, s->messages);
+    weir_status status = weir_ring_leads(coop) ? weir_ring_compare(c, x, lane, s) : WEIR_OK;
+    if (status == WEIR_OK) {
+        status = weir_ll16_unpack(s->data, slot + WEIR_RING_HEAD, (uint64_t)s->left, weir_ring_flag(s->messages),
+                                  weir_coop_block(coop), c->control);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            status = weir_collective_end_wait(c, l->peer, status);
+        }
+    }
+    if (weir_arch_block_or(coop.host, (uint32_t)(status != WEIR_OK)) == 0 && coop.block_rank == 0) {
+        weir_arch_store_relaxed_dev_u64(weir_exchange_messages(c, NULL, l, WEIR_EXCHANGE_RING), s->messages + 1);
+        weir_arch_store_relaxed_sys_u64(weir_ring_taken(c, l->peer, c->rank), s->messages + 1);
+    }
+    return status;
+}
+
+/* Sends a small transfer into a free slot. */
+WEIR_FN_FLAT void weir_ring_put(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                const weir_exchange_state *s, weir_coop coop)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    const uint32_t flag = weir_ring_flag(s->messages);
+    char *slot = weir_ring_slot(c, c->rank, l->peer, s->messages);
+    if (weir_ring_leads(coop)) {
+        uint64_t words[WEIR_MAILBOX_WORDS];
+        weir_exchange_what(x, lane, s, words);
+        for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
+            weir_ll16_store(slot + 16 * k, words[k], flag);
+        }
+        weir_arch_store_relaxed_dev_u64(weir_exchange_messages(c, NULL, l, WEIR_EXCHANGE_RING), s->messages + 1);
+    }
+    weir_ll16_put(slot + WEIR_RING_HEAD, s->data, (uint64_t)s->left, flag, weir_coop_block(coop));
+}
+
+/* ---- a piece in a column ---------------------------------------------------------------------------------------- */
+
 /* Takes the message that has come. The status is the calling thread's. */
-WEIR_FN weir_status weir_exchange_take(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                       const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                       const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+WEIR_FN_FLAT weir_status weir_exchange_take(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                            const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                            const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const int far = weir_exchange_is_far(r, l);
-    weir_status status = coop.block_rank == 0 && !s->begun ? weir_exchange_compare(c, r, x, lane, column, s) : WEIR_OK;
+    weir_status status =
+        coop.block_rank == 0 && !s->begun ? weir_exchange_compare_message(c, r, x, lane, column, s) : WEIR_OK;
     if (bytes != 0) {
         weir_copy(s->data,
                   far ? weir_far_message(c, r, l, s->messages, column) + WEIR_RAIL_HEAD
@@ -407,9 +590,9 @@ WEIR_FN weir_status weir_far_post(const weir_dev_collective *c, const weir_excha
 }
 
 /* Fills the free slot. The status is the calling thread's. */
-WEIR_FN weir_status weir_exchange_put(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                      const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                      const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+WEIR_FN_FLAT weir_status weir_exchange_put(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                           const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                           const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const int far = weir_exchange_is_far(r, l);
@@ -440,12 +623,24 @@ WEIR_FN weir_status weir_exchange_put(const weir_dev_collective *c, const weir_e
     return WEIR_OK;
 }
 
-/* Passes one message. Returns 0 in *open when the column has no more of the lane. The status is the calling thread's.
- */
+/* Passes one message, or one small transfer. Returns 0 in *open when the column has no more of the lane. The status is
+ * the calling thread's. */
 WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_exchange_rails *r,
                                        const weir_collective_exchange *x, uint32_t lane, uint32_t column,
                                        weir_exchange_state *s, uint32_t *open, weir_coop coop)
 {
+    if (column == WEIR_EXCHANGE_RING) {
+        weir_status passed = WEIR_OK;
+        if (x->lane[lane].receives) {
+            passed = weir_ring_take(c, x, lane, s, coop);
+        } else {
+            weir_ring_put(c, x, lane, s, coop);
+        }
+        s->messages++;
+        s->next++;
+        *open = weir_exchange_find(c, x, lane, column, s);
+        return passed;
+    }
     if (!s->begun) {
         weir_exchange_place(c, r, x, lane, column, s);
     }
@@ -484,10 +679,18 @@ WEIR_FN uint32_t weir_exchange_poll(const weir_dev_collective *c, const weir_exc
 
 /* After a poll that found no lane ready; called by one thread. A timeout names the peer of the first open lane. */
 WEIR_FN weir_status weir_exchange_pause(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                        const weir_collective_exchange *x, uint32_t open, weir_spin *spin)
+                                        const weir_collective_exchange *x, uint32_t open, uint32_t column,
+                                        const weir_exchange_state *states, weir_spin *spin)
 {
-    const weir_status status = weir_spin_step(spin, c->control);
+    weir_status status = weir_spin_step(spin, c->control);
     uint32_t lane = 0;
+    WEIR_ROLLED
+    for (; spin->reads % WEIR_ARCH_SPIN_READS == 0 && lane < x->lanes && status == WEIR_OK; lane++) {
+        if ((open >> lane & 1) != 0 && x->lane[lane].receives != 0 && x->lane[lane].far == 0 && x->small != 0) {
+            status = weir_exchange_look_elsewhere(c, x, lane, column, &states[lane]);
+        }
+    }
+    lane = 0;
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         while ((open >> lane & 1) == 0) {
             lane++;
@@ -500,30 +703,28 @@ WEIR_FN weir_status weir_exchange_pause(const weir_dev_collective *c, const weir
     return WEIR_OK;
 }
 
-/* Carries out the parts of all lanes in this column; `states` has room for all lanes. All threads of the block go on,
- * or end, together. */
+/* Carries out the parts of the lanes in `open` in this column, or their small transfers. `ready`: the lanes that are
+ * known to be ready. All threads of the block go on, or end, together. */
 WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                         const weir_collective_exchange *x, uint32_t column,
-                                         weir_exchange_state *states, weir_coop coop)
+                                         const weir_collective_exchange *x, uint32_t open, uint32_t ready,
+                                         uint32_t column, weir_exchange_state *states, weir_coop coop)
 {
     weir_spin spin = weir_spin_begin();
     weir_status status = WEIR_OK; /* of the calling thread */
-    uint32_t open = 0;
     uint64_t turns = 0;
     WEIR_ROLLED
     for (uint32_t lane = 0; lane < x->lanes; lane++) {
-        states[lane].messages = 0;
-        states[lane].next = 0;
-        if (column < weir_exchange_columns(x, lane)) {
-            states[lane].messages =
-                weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, r, &x->lane[lane], column));
+        if ((open >> lane & 1) != 0) {
+            open &= ~((1u ^ weir_exchange_find(c, x, lane, column, &states[lane])) << lane);
         }
-        open |= weir_exchange_find(c, x, lane, column, &states[lane]) << lane;
     }
+    ready &= open;
     while (open != 0) {
-        const uint32_t ready = status == WEIR_OK ? weir_exchange_poll(c, r, x, open, column, states, coop) : 0;
+        if (ready == 0 && status == WEIR_OK) {
+            ready = weir_exchange_poll(c, r, x, open, column, states, coop);
+        }
         if (weir_arch_block_or(coop.host, ready | (uint32_t)(status != WEIR_OK)) == 0) {
-            status = coop.block_rank == 0 ? weir_exchange_pause(c, r, x, open, &spin) : WEIR_OK;
+            status = coop.block_rank == 0 ? weir_exchange_pause(c, r, x, open, column, states, &spin) : WEIR_OK;
             continue;
         }
         if (coop.block_rank == 0 && status == WEIR_OK && weir_spin_is_due(turns++)) {
@@ -543,30 +744,70 @@ WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const wei
                 open &= ~((1u ^ more) << lane);
             }
         }
+        ready = 0;
     }
     return weir_coop_agree(weir_coop_block(coop), c->control, status);
 }
 
 /* ---- the exchange ----------------------------------------------------------------------------------------------- */
 
-/* Reads the numbers of the lanes' transfers. The last block that has read them adds those of this launch. */
-WEIR_FN void weir_exchange_begin(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                 const weir_collective_exchange *x, weir_exchange_state *states, weir_coop coop)
+/* The lanes of the calling block, and its column. A block without lanes has no column. */
+typedef struct weir_exchange_duty {
+    uint32_t lanes;
+    uint32_t column;
+} weir_exchange_duty;
+
+WEIR_FN weir_exchange_duty weir_exchange_duty_of(const weir_collective_exchange *x, weir_coop coop)
 {
+    weir_exchange_duty duty;
+    const uint32_t rest = coop.block - x->rings;
+    duty.lanes = 0;
+    duty.column = coop.block < x->rings ? WEIR_EXCHANGE_RING : rest / x->sides;
     WEIR_ROLLED
     for (uint32_t lane = 0; lane < x->lanes; lane++) {
-        states[lane].number = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, r, &x->lane[lane]));
+        const int mine = coop.block < x->rings ? lane % x->rings == coop.block
+                         : x->only != 0        ? rest == 0
+                                               : duty.column < weir_exchange_columns(x, lane) &&
+                                              (x->sides == 1 || rest % 2 == (x->lane[lane].receives == 0));
+        duty.lanes |= (uint32_t)mine << lane;
+    }
+    return duty;
+}
+
+/* Reads the counts of the block's lanes. The last block that has read them adds the transfers of this launch. Returns
+ * the lanes whose ring has a free slot for the first small transfer. */
+WEIR_FN uint32_t weir_exchange_begin(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                     const weir_collective_exchange *x, weir_exchange_duty duty,
+                                     weir_exchange_state *states, weir_coop coop)
+{
+    uint32_t ready = 0;
+    WEIR_ROLLED
+    for (uint32_t lane = 0; lane < x->lanes; lane++) {
+        const weir_exchange_lane *l = &x->lane[lane];
+        if ((duty.lanes >> lane & 1) == 0) {
+            continue;
+        }
+        /* All loads of a lane are under way at once. */
+        const int sends = duty.column == WEIR_EXCHANGE_RING && l->receives == 0;
+        const uint64_t number = weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, r, l));
+        const uint64_t messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, r, l, duty.column));
+        const uint64_t taken = sends ? weir_arch_load_relaxed_sys_u64(weir_ring_taken(c, c->rank, l->peer)) : 0;
+        states[lane].number = (uint32_t)number;
+        states[lane].messages = messages;
+        states[lane].next = 0;
+        ready |= (uint32_t)(sends && messages < taken + WEIR_RING_SLOTS) << lane;
     }
     weir_arch_block_sync(coop.host);
     if (coop.block_rank + 1 == coop.block_size &&
         weir_arch_fetch_add_acq_rel_dev_u64(c->epoch + 2, 1) + 1 == coop.blocks) {
         WEIR_ROLLED
         for (uint32_t lane = 0; lane < x->lanes; lane++) {
-            weir_arch_store_relaxed_dev_u64(weir_exchange_number(c, r, &x->lane[lane]),
-                                            states[lane].number + x->lane[lane].count);
+            uint64_t *number = weir_exchange_number(c, r, &x->lane[lane]);
+            weir_arch_store_relaxed_dev_u64(number, weir_arch_load_relaxed_dev_u64(number) + x->lane[lane].count);
         }
         weir_arch_store_relaxed_dev_u64(c->epoch + 2, 0);
     }
+    return ready;
 }
 
 /* Carries out all transfers of the launch, with room for its lanes in `states`. A send may end before its peer has
@@ -577,10 +818,14 @@ WEIR_FN weir_status weir_exchange_run(const weir_dev_collective *c, const weir_e
     coop = weir_coop_blocks(coop);
     weir_status status = weir_slots_begin(c, coop);
     if (status == WEIR_OK && x->lanes != 0) {
-        weir_exchange_begin(c, r, x, states, coop);
-        const uint32_t column = coop.blocks > 1 ? coop.block : weir_exchange_first(c, x, 0, states[0].number);
-        if (column < x->columns || column < x->far) {
-            status = weir_exchange_column(c, r, x, column, states, coop);
+        weir_exchange_duty duty = weir_exchange_duty_of(x, coop);
+        const uint32_t ready = weir_exchange_begin(c, r, x, duty, states, coop);
+        if (x->only != 0 && duty.lanes != 0) {
+            duty.column = weir_exchange_first(c, x, 0, states[0].number);
+            states[0].messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, r, &x->lane[0], duty.column));
+        }
+        if (duty.lanes != 0) {
+            status = weir_exchange_column(c, r, x, duty.lanes, ready, duty.column, states, coop);
         }
     }
     WEIR_ROLLED

@@ -1,0 +1,120 @@
+// Promises of exchanges: small transfers by rings, and others by columns; docs/memory-ordering.md.
+#include "weir/device/collective.h"
+
+#include "weir/device/impl/collective_exchange.h"
+
+#include "test/litmus/litmus.h"
+
+namespace {
+
+using namespace litmus;
+
+constexpr uint32_t RANKS = 2;
+constexpr uint64_t RING_BYTES = 24; // of a small transfer
+constexpr uint64_t SLOT_BYTES = 128;
+constexpr uint64_t MEMORY = 32 << 10;
+
+// Rank 0 sends the transfers of SENDS to rank 1, and rank 1 those of ANSWERS to rank 0, in ROUNDS launches. Each word
+// of a transfer is new. Each rank has a grid of BLOCKS blocks of two threads.
+template <uint32_t BLOCKS, uint32_t RINGS, uint64_t WORDS, uint32_t SENDS, uint32_t ANSWERS, uint32_t ROUNDS>
+struct Exchanging : Pair {
+    static constexpr uint32_t SIZE = 2 * BLOCKS; // threads of a rank
+    static constexpr uint32_t threads = 2 * SIZE;
+    static uint32_t device(uint32_t i) { return i / SIZE; }
+    alignas(128) char memory[RANKS][MEMORY] = {};
+    Cell state[RANKS] = {};
+    weir_dev_difference differences[RANKS] = {};
+    weir_dev_collective collective[RANKS] = {};
+    weir_collective_exchange exchange[RANKS] = {};
+    uint64_t in[RANKS][SENDS + ANSWERS][WORDS] = {};
+    uint64_t out[RANKS][SENDS + ANSWERS][WORDS] = {};
+    int wrong = 0;
+
+    Exchanging()
+    {
+        for (uint32_t r = 0; r < RANKS; r++) {
+            weir_dev_collective &c = collective[r];
+            c.control = &rank[r].control;
+            c.epoch = state[r].words;
+            c.abandoned = state[r].words + 8;
+            c.generations = state[r].words + 9;
+            c.differences = &differences[0];
+            c.rank = r;
+            c.ranks = RANKS;
+            c.blocks = 4;
+            c.message_blocks = 2;
+            c.message_bytes = SLOT_BYTES;
+            c.ring_bytes = RING_BYTES;
+            c.messages = weir_collective_cell(&c, WEIR_CELL_KINDS, 0, 0) +
+                         RANKS * WEIR_RING_SLOTS * weir_ring_slot_bytes(&c) + 128;
+            c.messages = c.messages / 128 * 128;
+            for (uint32_t k = 0; k < RANKS; k++) {
+                c.memory[k] = memory[k];
+                c.peers[k] = k;
+            }
+            describe(r);
+        }
+    }
+    void describe(uint32_t r)
+    {
+        weir_collective_exchange &x = exchange[r];
+        x.columns = 2;
+        x.small = RING_BYTES + 1;
+        x.rings = RINGS;
+        x.sides = 1;
+        add_lane(x, r, true, r == 0 ? ANSWERS : SENDS);
+        add_lane(x, r, false, r == 0 ? SENDS : ANSWERS);
+    }
+    void add_lane(weir_collective_exchange &x, uint32_t r, bool receives, uint32_t count)
+    {
+        weir_exchange_lane &lane = x.lane[x.lanes];
+        lane.peer = static_cast<uint8_t>(1 - r);
+        lane.receives = receives;
+        lane.first = static_cast<uint16_t>(x.lanes * SENDS);
+        lane.count = static_cast<uint16_t>(count);
+        for (uint32_t i = 0; i < count; i++) {
+            weir_exchange_transfer &t = x.transfers[lane.first + i];
+            t.data = reinterpret_cast<char *>(receives ? out[r][i] : in[r][i]);
+            t.count = WORDS | static_cast<uint64_t>(WEIR_U64) << 56;
+        }
+        x.lanes += count != 0;
+    }
+    static uint64_t value(uint32_t from, uint64_t round, uint32_t i, uint64_t word)
+    {
+        return 1000000 * (from + 1) + 10000 * round + 100 * i + word;
+    }
+    void thread(uint32_t i)
+    {
+        const uint32_t r = i / SIZE;
+        const weir_coop grid = grid_coop(rank[r], i % SIZE, BLOCKS, 2);
+        for (uint64_t round = 0; round < ROUNDS; round++) {
+            for (uint32_t k = 0; k < (r == 0 ? SENDS : ANSWERS) && grid.rank == 0; k++) {
+                for (uint64_t word = 0; word < WORDS; word++) {
+                    write(in[r][k][word], value(r, round, k, word));
+                }
+            }
+            check(weir_coop_sync(grid)); // the launch
+            check(weir_collective_exchange_all(&collective[r], &exchange[r], grid));
+            check(weir_coop_sync(grid)); // its end
+            for (uint32_t k = 0; k < (r == 0 ? ANSWERS : SENDS) && grid.rank == 0; k++) {
+                for (uint64_t word = 0; word < WORDS; word++) {
+                    wrong += read(out[r][k][word]) != value(1 - r, round, k, word);
+                }
+            }
+        }
+    }
+    bool right() const { return failed == 0 && wrong == 0; }
+};
+
+// Three words fit into a slot of the ring, and four do not.
+TEST(LitmusExchange, RingsNeedNoSignal) { holds<Exchanging<2, 2, 3, 2, 2, 2>>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusExchange, SlotsOfARingAreNotOverwritten) { holds<Exchanging<1, 1, 2, 7, 0, 1>>(WEIRT_WEAK_NO_SYSTEM); }
+// Launches of one transfer: the sender is up to five launches ahead of the receiver's.
+TEST(LitmusExchange, RingsKeepTheirSlotsBetweenLaunches) { holds<Exchanging<1, 1, 2, 1, 0, 6>>(0); }
+TEST(LitmusExchange, OneBlockServesBothRings) { holds<Exchanging<1, 1, 2, 5, 5, 1>>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusExchange, ColumnsSignal)
+{
+    holds<Exchanging<2, 0, 4, 2, 1, 2>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);
+}
+
+} // namespace
