@@ -86,6 +86,7 @@ WEIR_FN void move_units(const pack_args *args, weir_coop coop, uint32_t word, ui
     const uint32_t units = (uint32_t)(args->bytes / 16);
     for (uint32_t first = coop.rank; first < units; first += coop.size * batch) {
         weir_vec16 unit[4];
+        WEIR_PARTLY_SET(unit);
         WEIR_UNROLL
         for (uint32_t k = 0; k < batch; k++) {
             const uint32_t packed = (first + k * coop.size) * 16;
@@ -137,6 +138,7 @@ WEIR_KERNEL_FOR(pack_runs_16, pack_args, 1024)
     for (uint32_t first = group; group < groups && first < rows; first += groups * at_once) {
         for (uint32_t round = 0; round < rounds; round += PACK_RUNS_BATCH / at_once) {
             weir_vec16 unit[PACK_RUNS_BATCH];
+            WEIR_PARTLY_SET(unit);
             uint64_t wide[PACK_RUNS_BATCH];
             uint64_t dense[PACK_RUNS_BATCH];
             uint32_t valid = 0;

@@ -65,6 +65,7 @@ WEIR_FN void store_words(const strided_store_args *args, weir_coop coop, uint32_
     begin_put(&args->channel, blocks);
     for (uint32_t first = coop.rank; first < args->words; first += coop.size * STORE_BATCH) {
         weir_vec16 values[STORE_BATCH];
+        WEIR_PARTLY_SET(values);
         uint64_t places[STORE_BATCH];
         WEIR_UNROLL
         for (uint32_t k = 0; k < STORE_BATCH; k++) {
