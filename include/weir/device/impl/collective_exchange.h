@@ -703,12 +703,21 @@ WEIR_FN weir_status weir_exchange_pause(const weir_dev_collective *c, const weir
     return WEIR_OK;
 }
 
-/* Carries out the parts of the lanes in `open` in this column, or their small transfers. `ready`: the lanes that are
- * known to be ready. All threads of the block go on, or end, together. */
+/* The lanes of the calling block, and its column. A block without lanes has no column. */
+typedef struct weir_exchange_duty {
+    uint32_t lanes;
+    uint32_t column;
+    uint32_t awaits; /* a lane that alone receives small transfers: its threads wait for the packets, without a poll */
+} weir_exchange_duty;
+
+/* Carries out the parts of the block's lanes in its column, or their small transfers. `ready`: the lanes that are known
+ * to be ready. All threads of the block go on, or end, together. */
 WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                         const weir_collective_exchange *x, uint32_t open, uint32_t ready,
-                                         uint32_t column, weir_exchange_state *states, weir_coop coop)
+                                         const weir_collective_exchange *x, weir_exchange_duty duty, uint32_t ready,
+                                         weir_exchange_state *states, weir_coop coop)
 {
+    const uint32_t column = duty.column;
+    uint32_t open = duty.lanes;
     weir_spin spin = weir_spin_begin();
     weir_status status = WEIR_OK; /* of the calling thread */
     uint64_t turns = 0;
@@ -721,7 +730,7 @@ WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const wei
     ready &= open;
     while (open != 0) {
         if (ready == 0 && status == WEIR_OK) {
-            ready = weir_exchange_poll(c, r, x, open, column, states, coop);
+            ready = duty.awaits != 0 ? open : weir_exchange_poll(c, r, x, open, column, states, coop);
         }
         if (weir_arch_block_or(coop.host, ready | (uint32_t)(status != WEIR_OK)) == 0) {
             status = coop.block_rank == 0 ? weir_exchange_pause(c, r, x, open, column, states, &spin) : WEIR_OK;
@@ -751,16 +760,11 @@ WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const wei
 
 /* ---- the exchange ----------------------------------------------------------------------------------------------- */
 
-/* The lanes of the calling block, and its column. A block without lanes has no column. */
-typedef struct weir_exchange_duty {
-    uint32_t lanes;
-    uint32_t column;
-} weir_exchange_duty;
-
 WEIR_FN weir_exchange_duty weir_exchange_duty_of(const weir_collective_exchange *x, weir_coop coop)
 {
     weir_exchange_duty duty;
     const uint32_t rest = coop.block - x->rings;
+    uint32_t receives = 0;
     duty.lanes = 0;
     duty.column = coop.block < x->rings ? WEIR_EXCHANGE_RING : rest / x->sides;
     WEIR_ROLLED
@@ -770,7 +774,9 @@ WEIR_FN weir_exchange_duty weir_exchange_duty_of(const weir_collective_exchange 
                                                : duty.column < weir_exchange_columns(x, lane) &&
                                               (x->sides == 1 || rest % 2 == (x->lane[lane].receives == 0));
         duty.lanes |= (uint32_t)mine << lane;
+        receives |= (uint32_t)(mine && x->lane[lane].receives != 0) << lane;
     }
+    duty.awaits = coop.block < x->rings && (duty.lanes & (duty.lanes - 1)) == 0 ? receives : 0;
     return duty;
 }
 
@@ -825,7 +831,7 @@ WEIR_FN weir_status weir_exchange_run(const weir_dev_collective *c, const weir_e
             states[0].messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, r, &x->lane[0], duty.column));
         }
         if (duty.lanes != 0) {
-            status = weir_exchange_column(c, r, x, duty.lanes, ready, duty.column, states, coop);
+            status = weir_exchange_column(c, r, x, duty, ready, states, coop);
         }
     }
     WEIR_ROLLED
