@@ -179,6 +179,7 @@ TEST_P(Collective, ManyRounds)
     run_all(stage(), { 2 }, rounds, { WEIR_FORM_SLOTS, 64, 1, NEITHER });
     run_all(stage(), { 2, 5 }, rounds, { WEIR_FORM_SLOTS, 2, 1, RECV });
     run_all(stage(), { 3, 2 }, rounds, { WEIR_FORM_SLOTS, 3, 1, BOTH });
+    run_all(stage(), { 2 }, rounds, { WEIR_FORM_SLOTS, 64, 1, BOTH });
 }
 
 // Everything on every number of ranks.

@@ -543,21 +543,26 @@ WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_col
     return status;
 }
 
-/* Writes directly into the peers' memory, after all ranks are ready for it. */
+/* Writes directly into the peers' memory, after all ranks are ready for it. Few blocks all send, because what they copy
+ * limits them, and copy the piece that stays here while the others' data arrives. Of many blocks, half fill the link,
+ * and the others copy that piece meanwhile. */
 WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
-    const weir_slots_duty duty = weir_slots_duty_of(coop);
+    const weir_slots_duty half = weir_slots_duty_of(coop);
+    const int few = half.columns < WEIR_SLOTS_MANY;
+    const uint32_t column = few ? coop.block : half.column;
     const uint32_t others = weir_collective_others(c);
-    const uint64_t range = weir_slots_range(m->most, duty.columns);
-    const uint64_t first = duty.column * range;
-    if (duty.takes) {
-        weir_slots_keep_bytes(c, m, first, weir_least((int64_t)range, weir_left(m->recv_bytes[c->rank], first)), coop);
+    const uint64_t range = weir_slots_range(m->most, few ? coop.blocks : half.columns);
+    const uint64_t first = column * range;
+    const int64_t kept = weir_least((int64_t)range, weir_left(m->recv_bytes[c->rank], first));
+    if (!few && half.takes) {
+        weir_slots_keep_bytes(c, m, first, kept, coop);
     }
-    if (!duty.sends) {
+    if (!few && !half.sends) {
         return WEIR_OK;
     }
-    weir_collective_signal(c, WEIR_CELL_READY, others, duty.column, coop);
-    weir_status status = weir_collective_wait(c, WEIR_CELL_READY, others, duty.column, coop);
+    weir_collective_signal(c, WEIR_CELL_READY, others, column, coop);
+    const weir_status status = weir_collective_wait(c, WEIR_CELL_READY, others, column, coop);
     if (status != WEIR_OK) {
         return status;
     }
@@ -567,8 +572,11 @@ WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir
         weir_slots_copy(m->peer_recv[peer] + m->peer_recv_at + first, m->send + m->send_at[peer] + first,
                         weir_least((int64_t)range, weir_left(m->send_bytes[peer], first)), coop);
     }
-    weir_collective_signal(c, WEIR_CELL_DATA, others, duty.column, coop);
-    return weir_collective_wait(c, WEIR_CELL_DATA, others, duty.column, coop);
+    weir_collective_signal(c, WEIR_CELL_DATA, others, column, coop);
+    if (few) {
+        weir_slots_keep_bytes(c, m, first, kept, coop);
+    }
+    return weir_collective_wait(c, WEIR_CELL_DATA, others, column, coop);
 }
 
 /* Like weir_collective_move_packets. */
