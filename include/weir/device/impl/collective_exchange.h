@@ -684,13 +684,14 @@ WEIR_FN weir_status weir_exchange_pause(const weir_dev_collective *c, const weir
 {
     weir_status status = weir_spin_step(spin, c->control);
     uint32_t lane = 0;
-    WEIR_ROLLED
-    for (; spin->reads % WEIR_ARCH_SPIN_READS == 0 && lane < x->lanes && status == WEIR_OK; lane++) {
-        if ((open >> lane & 1) != 0 && x->lane[lane].receives != 0 && x->lane[lane].far == 0 && x->small != 0) {
-            status = weir_exchange_look_elsewhere(c, x, lane, column, &states[lane]);
+    if (x->small != 0 && spin->reads % WEIR_ARCH_SPIN_READS == 0) {
+        WEIR_ROLLED
+        for (uint32_t k = 0; k < x->lanes && status == WEIR_OK; k++) {
+            if ((open >> k & 1) != 0 && x->lane[k].receives != 0 && x->lane[k].far == 0) {
+                status = weir_exchange_look_elsewhere(c, x, k, column, &states[k]);
+            }
         }
     }
-    lane = 0;
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         while ((open >> lane & 1) == 0) {
             lane++;
