@@ -195,17 +195,17 @@ uint32_t weiri_exchange_columns(uint32_t limit, uint32_t ranks)
 }
 
 /* What the lanes of a launch have. */
-typedef struct contents {
+typedef struct lane_contents {
     uint64_t pieces;      /* of transfers that take columns */
     bool sends, receives; /* such pieces */
     bool small;           /* transfers that take a ring, */
     uint64_t longest;     /* and bytes of the longest */
     uint64_t copied;      /* bytes of this rank to itself */
-} contents;
+} lane_contents;
 
-static contents contents_of(const weir_collective_exchange *x)
+static lane_contents contents_of(const weir_collective_exchange *x)
 {
-    contents all = { 0, false, false, false, 0, 0 };
+    lane_contents all = { 0, false, false, false, 0, 0 };
     for (uint32_t lane = 0; lane < x->lanes; lane++) {
         const weir_exchange_lane *l = &x->lane[lane];
         for (uint32_t i = 0; i < l->count; i++) {
@@ -236,7 +236,7 @@ static uint32_t ring_threads(uint64_t bytes, uint32_t most)
 /* Divides the lanes among blocks, and returns the shape of the launch. */
 static weir_shape divide(const weir_collective *collective, weir_collective_exchange *x, uint32_t limit)
 {
-    const contents all = contents_of(x);
+    const lane_contents all = contents_of(x);
     const uint32_t columns = x->columns > x->far ? x->columns : x->far;
     const uint32_t copying = (uint32_t)least(limit, (all.copied + WEIR_EXCHANGE_PIECE - 1) / WEIR_EXCHANGE_PIECE);
     x->rings = all.small ? (uint32_t)least(x->lanes, ring_blocks(limit, collective->device.ranks)) : 0;

@@ -16,7 +16,7 @@
 #define UNIT 240u                     /* shares begin at its multiples: it suits packets, lines and units of 16 bytes */
 #define BUFFER_UNIT 128u              /* of addresses of lines */
 #define PART_MOST ((uint64_t)1 << 52) /* bytes */
-#define MEMORY_MOST ((uint64_t)1 << 60)  /* bytes */
+#define MEMORY_MOST ((uint64_t)1 << 60) /* bytes */
 
 static uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
