@@ -246,9 +246,9 @@ weir_status weiri_choose_step(weir_collective *collective, const weiri_work *wor
 
 /* ---- grow.c ---------------------------------------------------------------------------------------------------- */
 
-/* Lets the staging grow, unless the stream records a graph. All ranks call it before the same operation, `name`, and
- * compare `call`. If it cannot grow on one rank, all ranks get the error, and it never grows. */
-weir_status weiri_grow(weir_collective *collective, const char *name, uint64_t call, void *stream);
+/* Lets the staging grow, unless the stream records a graph. All ranks call it before an operation, here `name`. If it
+ * cannot grow on one rank, all ranks get the error, and it never grows. */
+weir_status weiri_grow(weir_collective *collective, const char *name, void *stream);
 /* The same if the work inside a host needs it. */
 weir_status weiri_grow_for(weir_collective *collective, const char *name, const weiri_work *work, void *stream);
 /* The same between hosts, which may differ in the forms that they choose: the most bytes between two ranks decide. */

@@ -1,9 +1,10 @@
 /* grow.c - the default staging grows at the first call that needs more than it has.
  *
- * All ranks find out from the same request, so they meet here without an announcement. Growth adds a second memory with
- * its own handle and moves nothing: graphs that were recorded before hold addresses in the first memory, which stays.
- * Both handles share the epoch. So the calls of a collective have one order across both memories, and two calls that
- * use the same half of a room have another call between them, as within one memory.
+ * All ranks find out from the same request, so they meet here without an announcement. Requests that differ grow the
+ * staging too: the kernels of the operation then find the difference, and name both calls. Growth adds a second memory
+ * with its own handle and moves nothing: graphs that were recorded before hold addresses in the first memory, which
+ * stays. Both handles share the epoch. So the calls of a collective have one order across both memories, and two calls
+ * that use the same half of a room have another call between them, as within one memory.
  *
  * Exchanges never grow the staging, because only some ranks take part in them. Once it has grown, sends go into the
  * longer message slots of the receiver's second memory. A receive that was launched before growth may meet them, and a
@@ -20,13 +21,7 @@
 #include "src/host/base/log.h"
 #include "src/host/collective/collective.h"
 
-#define CALL_WORD 7u /* of the host's team: the operation that needs more */
-
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
-    return hash ^ hash >> 32;
-}
+#define GROWS_WORD 7u /* of the host's team, in which deregister has the number of a registration */
 
 static weir_status explain(const char *name, weir_status status)
 {
@@ -81,17 +76,16 @@ void weiri_growth_close(weir_collective *collective)
     memory->local = NULL;
 }
 
-/* `call` stands for the operation: the ranks compare it. */
-static weir_status grow(weir_collective *collective, const char *name, uint64_t call, weir_status mine)
+static weir_status grow(weir_collective *collective, const char *name, weir_status mine)
 {
     const char *const differ = collective->host.differ;
     char text[512];
     collective->growth.possible = false;
-    collective->host.words[CALL_WORD] = call;
-    collective->host.names[CALL_WORD] = NULL;
-    collective->host.differ = "called another operation, or with another count";
+    collective->host.words[GROWS_WORD] = UINT64_MAX;
+    collective->host.names[GROWS_WORD] = NULL;
+    collective->host.differ = "registers or deregisters memory";
     const weir_status status = open_memory(collective, name, mine);
-    collective->host.words[CALL_WORD] = 0;
+    collective->host.words[GROWS_WORD] = 0;
     collective->host.differ = differ;
     if (status != WEIR_OK) {
         snprintf(text, sizeof text, "%s", weir_last_error());
@@ -105,26 +99,23 @@ static weir_status grow(weir_collective *collective, const char *name, uint64_t 
     return WEIR_OK;
 }
 
-weir_status weiri_grow(weir_collective *collective, const char *name, uint64_t call, void *stream)
+weir_status weiri_grow(weir_collective *collective, const char *name, void *stream)
 {
     uint64_t recording = 0;
     if (!collective->growth.possible) {
         return WEIR_OK;
     }
     const weir_status status = weiri_stream_recording(collective->comm->device, stream, &recording);
-    return status == WEIR_OK && recording != 0 ? WEIR_OK : grow(collective, name, call, status);
+    return status == WEIR_OK && recording != 0 ? WEIR_OK : grow(collective, name, status);
 }
 
 weir_status weiri_grow_for(weir_collective *collective, const char *name, const weiri_work *work, void *stream)
 {
-    if (!weiri_choice_needs_growth(collective, work)) {
-        return WEIR_OK;
-    }
-    return weiri_grow(collective, name, mix(mix(mix(0, work->kind), work->bytes), work->piece), stream);
+    return weiri_choice_needs_growth(collective, work) ? weiri_grow(collective, name, stream) : WEIR_OK;
 }
 
 weir_status weiri_grow_between(weir_collective *collective, const char *name, uint64_t piece, void *stream)
 {
     const bool fits = piece <= collective->device.packet_room / 2;
-    return fits ? WEIR_OK : weiri_grow(collective, name, mix(0, piece), stream);
+    return fits ? WEIR_OK : weiri_grow(collective, name, stream);
 }

@@ -266,7 +266,7 @@ weir_status weiri_plan_describe(const weir_collective *collective, const char *n
 weir_status weiri_plan_all_to_all_v(weir_collective *collective, weiri_move_args *args, weir_dtype dtype, void *stream)
 {
     /* No rank knows how much the others exchange. So this takes the form that needs no agreement, and all blocks. */
-    const weir_status grown = weiri_grow(collective, "weir_all_to_all_v", WEIRI_ALL_TO_ALL_V, stream);
+    const weir_status grown = weiri_grow(collective, "weir_all_to_all_v", stream);
     if (grown != WEIR_OK) {
         return grown;
     }
