@@ -4,8 +4,8 @@
  *     for (uint32_t i = 0; weir_env_get(i, &row) == WEIR_OK; i++)
  *         printf("%s=%s (%s)\n", row.name, row.value, row.help);
  *
- * A set variable takes precedence over the opts field with the same meaning. A malformed value is an error,
- * WEIR_ERR_ENV, of the call that needs it, and its text names variable and value.
+ * A set variable takes precedence over the opts field with the same meaning. Calls that create objects
+ * read all variables. A malformed value fails each of them with WEIR_ERR_ENV, and the text names variable and value.
  *
  * Threads:   any, as long as no thread changes the environment.
  * Blocking:  never.

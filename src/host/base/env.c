@@ -1,4 +1,4 @@
-/* env.c - reads the environment; the only caller of getenv.
+/* env.c - parses the variables that environ.c reads.
  *
  * The table generates the struct, the list for weir-info, and the parser of each row. The type of a row names its
  * parser (parse_u64 and so on). Ranges and words follow below. */

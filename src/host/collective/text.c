@@ -103,6 +103,6 @@ void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *te
     describe_words(their_words, form, theirs, sizeof theirs);
     /* The texts of parts are equal where only types and extents differ. */
     const bool digests = strcmp(mine, theirs) == 0 && has_parts((uint32_t)mine_words[0] & 0xff);
-    (void)snprintf(text, bytes, "it called %s, rank %u %s%s", mine, peer, theirs,
+    (void)snprintf(text, bytes, "it called %s; rank %u called %s%s", mine, peer, theirs,
                    digests ? " with other extents or types" : "");
 }
