@@ -540,6 +540,17 @@ WEIR_FN weir_vec16 weir_arch_load_vec16(const weir_vec16 *p)
 #endif
 }
 
+/* Begins to fetch the cache line at `p` into the nearest cache. No address makes it fail: it may be that of memory that
+ * was freed. */
+WEIR_FN void weir_arch_prefetch(const void *p)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
+#else
+    __builtin_prefetch(p);
+#endif
+}
+
 WEIR_FN void weir_arch_store_vec16(weir_vec16 *p, weir_vec16 v)
 {
 #if defined(__CUDA_ARCH__)

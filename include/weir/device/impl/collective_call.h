@@ -102,7 +102,9 @@ WEIR_FN_COLD weir_status weir_collective_gone(const weir_dev_collective *c, uint
                                     weir_dev_note_of(doing, WEIR_NO_PEER, c->call, c->count, 0));
 }
 
-/* The first step of each call by packets and lines, by each thread: sets the flag of the call. */
+/* The first step of each call by packets and lines, by each thread: sets the flag of the call. Before it a thread
+ * prefetches the user's data of its first place: that data and the collective's state are on their way together. A load
+ * must come later, because a graph may be launched after its buffers were freed. */
 WEIR_FN weir_status weir_collective_begin(const weir_dev_collective *c, uint32_t *flag)
 {
     const uint64_t abandoned = weir_arch_load_relaxed_dev_u64(c->abandoned);
@@ -186,6 +188,14 @@ WEIR_FN uint64_t weir_word_load(const char *at, int64_t left)
 {
     return WEIR_UNLIKELY(left < 8 || ((uintptr_t)at & 7) != 0) ? weir_word_load_any(at, left)
                                                                : weir_arch_load_u64((const weir_alias_u64 *)at);
+}
+
+/* Prefetches the first of `left` bytes; 0 or less means no bytes. */
+WEIR_FN void weir_prefetch(const char *at, int64_t left)
+{
+    if (left > 0) {
+        weir_arch_prefetch(at);
+    }
 }
 
 WEIR_FN void weir_word_store(char *at, int64_t left, uint64_t word)

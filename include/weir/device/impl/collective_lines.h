@@ -135,6 +135,12 @@ WEIR_FN weir_line_walk weir_line_walk_of(weir_coop coop)
     return walk;
 }
 
+/* The lane's first byte of the data. */
+WEIR_FN uint64_t weir_line_first_byte(const weir_line_walk *walk)
+{
+    return (walk->first + walk->mine) * WEIR_LINE_DATA + 8 * (uint64_t)(walk->lane * WEIR_ARCH_LINE_PARTS);
+}
+
 WEIR_FN char *weir_line_at(const weir_dev_collective *c, uint32_t peer, uint32_t section, uint32_t flag, uint64_t line)
 {
     return c->memory[peer] + weir_collective_room(c, c->lines, c->line_room, section, flag % 2, c->rank) +
@@ -258,13 +264,14 @@ WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, c
         return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
     }
     uint32_t flag;
+    const weir_line_walk walk = weir_line_walk_of(coop);
+    weir_parts_prefetch(c, r, weir_line_first_byte(&walk));
     const weir_status begun = weir_collective_begin(c, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     const uint64_t count = weir_line_count(r->length);
-    const weir_line_walk walk = weir_line_walk_of(coop);
     for (uint64_t i = walk.first; i < count; i += walk.stride) {
         weir_lines_scatter(c, r, flag, i + walk.mine, walk.lane);
     }
@@ -347,13 +354,14 @@ WEIR_FN weir_status weir_collective_move_lines(const weir_dev_collective *c, con
         return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
     }
     uint32_t flag;
+    const weir_line_walk walk = weir_line_walk_of(coop);
+    weir_pieces_prefetch(c, m, weir_line_first_byte(&walk));
     const weir_status begun = weir_collective_begin(c, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     const uint64_t count = weir_line_count(m->most);
-    const weir_line_walk walk = weir_line_walk_of(coop);
     for (uint64_t i = walk.first; i < count; i += walk.stride) {
         weir_lines_send(c, m, flag, i + walk.mine, walk.lane);
     }

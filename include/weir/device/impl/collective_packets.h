@@ -77,6 +77,7 @@ WEIR_FN weir_status weir_collective_reduce_once(const weir_dev_collective *c, co
 {
     coop = weir_coop_blocks(coop);
     uint32_t flag;
+    weir_prefetch(r->send + 8 * (uint64_t)coop.rank, weir_left(r->bytes, 8 * (uint64_t)coop.rank));
     const weir_status begun = weir_collective_begin(c, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
@@ -111,12 +112,23 @@ WEIR_FN int64_t weir_part_left(const weir_collective_reduce *r, uint32_t rank, u
     return weir_least(weir_left(r->length, at), weir_left(r->bytes, rank * r->part + at));
 }
 
+/* Prefetches byte `at` of each other rank's part. */
+WEIR_FN void weir_parts_prefetch(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t at)
+{
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
+        uint32_t peer = weir_collective_peer(c, k);
+        weir_prefetch(r->send + peer * r->part + at, k + 1 < c->ranks ? weir_part_left(r, peer, at) : 0);
+    }
+}
+
 /* Each rank joins its part and sends the result to the ranks in `to`: two trips, with less data. */
 WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c, const weir_collective_reduce *r,
                                                    uint32_t dtype, uint32_t op, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
     uint32_t flag;
+    weir_parts_prefetch(c, r, 8 * (uint64_t)coop.rank);
     const weir_status begun = weir_collective_begin(c, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
@@ -197,11 +209,22 @@ WEIR_FN weir_status weir_collective_keep(const weir_dev_collective *c, const wei
     return weir_collective_compare(c, &m->what, m->counted ? m->recv_bytes : NULL, flag, mailbox, coop);
 }
 
+/* Prefetches byte `at` of the piece for each other rank. */
+WEIR_FN void weir_pieces_prefetch(const weir_dev_collective *c, const weir_collective_move *m, uint64_t at)
+{
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
+        uint32_t peer = weir_collective_peer(c, k);
+        weir_prefetch(m->send + m->send_at[peer] + at, k + 1 < c->ranks ? weir_left(m->send_bytes[peer], at) : 0);
+    }
+}
+
 WEIR_FN weir_status weir_collective_move_packets(const weir_dev_collective *c, const weir_collective_move *m,
                                                  weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
     uint32_t flag;
+    weir_pieces_prefetch(c, m, 8 * (uint64_t)coop.rank);
     const weir_status begun = weir_collective_begin(c, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
