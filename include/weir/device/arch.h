@@ -540,6 +540,15 @@ WEIR_FN weir_vec16 weir_arch_load_vec16(const weir_vec16 *p)
 #endif
 }
 
+/* Returns `value`. The compiler does not move what is computed from it out of a loop, where it would keep registers. */
+WEIR_FN uint32_t weir_arch_fresh(uint32_t value)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+r"(value));
+#endif
+    return value;
+}
+
 /* Begins to fetch the cache line at `p` into the nearest cache. No address makes it fail: it may be that of memory that
  * was freed. */
 WEIR_FN void weir_arch_prefetch(const void *p)

@@ -103,8 +103,8 @@ WEIR_FN_COLD weir_status weir_collective_gone(const weir_dev_collective *c, uint
 }
 
 /* The first step of each call by packets and lines, by each thread: sets the flag of the call. Before it a thread
- * prefetches the user's data of its first place: that data and the collective's state are on their way together. A load
- * must come later, because a graph may be launched after its buffers were freed. */
+ * prefetches the user's data of its first places: that data and the collective's state are on their way together. A
+ * load must come later, because a graph may be launched after its buffers were freed. */
 WEIR_FN weir_status weir_collective_begin(const weir_dev_collective *c, uint32_t *flag)
 {
     const uint64_t abandoned = weir_arch_load_relaxed_dev_u64(c->abandoned);
@@ -174,6 +174,8 @@ WEIR_FN uint32_t weir_collective_others(const weir_dev_collective *c)
 
 /* ---- the user's data: at any address, `left` bytes of it ---------------------------------------------------- */
 
+WEIR_FN int64_t weir_left(uint64_t bytes, uint64_t at) { return (int64_t)bytes - (int64_t)at; }
+
 WEIR_FN_COLD uint64_t weir_word_load_any(const char *at, int64_t left)
 {
     return weir_packet_gather(at, left < 0 ? 0 : (uint64_t)left, 8);
@@ -190,11 +192,39 @@ WEIR_FN uint64_t weir_word_load(const char *at, int64_t left)
                                                                : weir_arch_load_u64((const weir_alias_u64 *)at);
 }
 
-/* Prefetches the first of `left` bytes; 0 or less means no bytes. */
-WEIR_FN void weir_prefetch(const char *at, int64_t left)
+/* Loads the words at byte `at` of `bytes` bytes of data and at each further step, 0 beyond the end. `places`: a
+ * constant. Nothing but the rare words, unaligned or cut off, comes from behind a branch: the others are under way at
+ * once. */
+WEIR_FN void weir_words_load(const char *data, uint64_t bytes, uint64_t at, uint64_t step, uint32_t places,
+                             uint64_t *words)
 {
-    if (left > 0) {
-        weir_arch_prefetch(at);
+    const int aligned = ((uintptr_t)data & 7) == 0;
+    int rare = 0;
+    WEIR_UNROLL
+    for (uint32_t n = 0; n < places; n++) {
+        const int64_t left = weir_left(bytes, at + n * step);
+        words[n] = aligned && left >= 8 ? weir_arch_load_u64((const weir_alias_u64 *)(data + at + n * step)) : 0;
+        rare |= left > 0 && (!aligned || left < 8);
+    }
+    if (WEIR_UNLIKELY(rare)) {
+        WEIR_UNROLL
+        for (uint32_t n = 0; n < places; n++) {
+            const int64_t left = weir_left(bytes, at + n * step);
+            if (left > 0 && (!aligned || left < 8)) {
+                words[n] = weir_word_load_any(data + at + n * step, left);
+            }
+        }
+    }
+}
+
+/* Prefetches what weir_words_load would load. */
+WEIR_FN void weir_words_prefetch(const char *data, uint64_t bytes, uint64_t at, uint64_t step, uint32_t places)
+{
+    WEIR_UNROLL
+    for (uint32_t n = 0; n < places; n++) {
+        if (at + n * step < bytes) {
+            weir_arch_prefetch(data + at + n * step);
+        }
     }
 }
 
@@ -228,8 +258,6 @@ WEIR_FN void weir_pair_store(char *at, int64_t left, weir_vec16 pair)
     }
 }
 
-WEIR_FN int64_t weir_left(uint64_t bytes, uint64_t at) { return (int64_t)bytes - (int64_t)at; }
-
 WEIR_FN int64_t weir_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The factor of WEIR_SCALED_SUM; 1 for other operations. */
@@ -260,14 +288,15 @@ WEIR_FN uint64_t weir_collective_last(weir_reduction *all, uint32_t dtype, uint3
     return weir_reduce_last(all, dtype, op, ranks);
 }
 
-/* One result of a word of each rank, in the order of ranks. */
-WEIR_FN uint64_t weir_collective_join(const weir_dev_collective *c, const uint64_t *words, uint32_t dtype, uint32_t op)
+/* One result of a word of each rank, in the order of ranks. `width` is a constant, at least the number of ranks. */
+WEIR_FN uint64_t weir_collective_join(const weir_dev_collective *c, const uint64_t *words, uint32_t width,
+                                      uint32_t dtype, uint32_t op)
 {
     const uint32_t ranks = c->ranks;
     weir_reduction all = { { 0 }, 0, { 0 } };
     weir_reduce_first(&all, dtype, words[0]);
     WEIR_UNROLL
-    for (uint32_t k = 1; k < WEIR_COLLECTIVE_RANKS; k++) {
+    for (uint32_t k = 1; k < width; k++) {
         if (k < ranks) {
             weir_reduce_next(&all, dtype, op, words[k]);
         }
@@ -275,26 +304,94 @@ WEIR_FN uint64_t weir_collective_join(const weir_dev_collective *c, const uint64
     return weir_collective_last(&all, dtype, op, ranks, weir_factor_value(&c->factor, dtype, op));
 }
 
+/* ---- batches ------------------------------------------------------------------------------------------------- */
+
+/* Packets or lines that a thread reads at once. A thread takes a batch of its places together: with few ranks several
+ * places, so that the time from a read to its result is spent once for all of them. Entry j is of place j / others, and
+ * of the other rank j % others, in the order of ranks. `others` and `count` are constants: then entries stay in
+ * registers, and a batch for two ranks has no instructions for eight. */
+typedef struct weir_batch {
+    const char *first; /* of rank 0 */
+    uint64_t room;     /* bytes from one rank to the next */
+    uint64_t stride;   /* bytes from one place to the next */
+    uint32_t skipped;  /* the rank that is not one of the others */
+    uint32_t others;
+    uint32_t count; /* entries */
+} weir_batch;
+
+/* Places in a batch, for up to `width` ranks: 2, 4 or 8. */
+WEIR_FN uint32_t weir_batch_places(uint32_t width) { return WEIR_COLLECTIVE_RANKS / width; }
+
+#define WEIR_BATCH_PLACES (WEIR_COLLECTIVE_RANKS / 2) /* the most */
+
+WEIR_FN weir_batch weir_batch_of(const weir_dev_collective *c, const char *first, uint64_t room, uint64_t stride,
+                                 uint32_t width)
+{
+    const weir_batch batch = { first,     room,
+                               stride,    weir_arch_fresh(c->rank),
+                               width - 1, (width - 1) * weir_batch_places(width) };
+    return batch;
+}
+
+/* The rank of an entry. */
+WEIR_FN uint32_t weir_batch_rank(uint32_t skipped, uint32_t others, uint32_t j)
+{
+    return j % others + (j % others >= skipped);
+}
+
+WEIR_FN const char *weir_batch_at(const weir_batch *batch, uint32_t j)
+{
+    return batch->first + weir_batch_rank(batch->skipped, batch->others, j) * batch->room +
+           j / batch->others * batch->stride;
+}
+
+/* The other ranks' entries of the first place. */
+WEIR_FN uint32_t weir_batch_others(const weir_dev_collective *c) { return ((uint32_t)1 << (c->ranks - 1)) - 1; }
+
+/* words[place * step], for one of the first `places`. The array stays in registers, which have no index. */
+WEIR_FN uint64_t weir_batch_word(const uint64_t *words, uint32_t place, uint32_t step, uint32_t places)
+{
+    uint64_t word = words[0];
+    WEIR_UNROLL
+    for (uint32_t n = 1; n < places; n++) {
+        word = n == place ? words[n * step] : word;
+    }
+    return word;
+}
+
+/* The words of a place in the order of ranks: those of the others, and `own`. */
+WEIR_FN void weir_batch_ordered(const weir_dev_collective *c, const uint64_t *others, uint64_t own, uint32_t width,
+                                uint64_t *ranks)
+{
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < width; k++) {
+        const uint64_t above = k < width - 1 ? others[k] : 0;
+        const uint64_t below = k > 0 ? others[k - 1] : 0;
+        ranks[k] = k < c->rank ? above : k == c->rank ? own : below;
+    }
+}
+
 /* ---- packets ------------------------------------------------------------------------------------------------- */
 
-/* The slow part of a wait for the packets in `mask`, `room` bytes apart, of rank k. With `one`, all packets are that
- * rank's. */
+/* The slow part of a wait for the packets in `mask`. With `one`, all packets are that rank's. */
 WEIR_FN_COLD weir_status weir_packets_spin(const weir_dev_collective *c, const char *packets, uint64_t room,
-                                           uint32_t mask, uint32_t one, uint32_t flag)
+                                           uint64_t stride, uint32_t skipped, uint32_t others, uint32_t mask,
+                                           uint32_t one, uint32_t flag)
 {
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+    const weir_batch batch = { packets, room, stride, skipped, others, 0 };
+    for (uint32_t j = 0; j < WEIR_COLLECTIVE_RANKS; j++) {
         weir_status status =
-            (mask >> k & 1) != 0 ? weir_ll16_spin(packets + k * room, 0, 1, flag, c->control) : WEIR_OK;
+            (mask >> j & 1) != 0 ? weir_ll16_spin(weir_batch_at(&batch, j), 0, 1, flag, c->control) : WEIR_OK;
         if (status != WEIR_OK) {
-            return weir_collective_end_wait(c, one != WEIR_NO_PEER ? one : k, status);
+            return weir_collective_end_wait(c, one != WEIR_NO_PEER ? one : weir_batch_rank(skipped, others, j), status);
         }
     }
     return WEIR_OK;
 }
 
-/* Waits for the packets in `mask` and puts their data into words[]. There is one packet of each rank; if `one` is not
- * WEIR_NO_PEER, all are that rank's. All reads are under way at once. */
-WEIR_FN weir_status weir_packets_await(const weir_dev_collective *c, const char *packets, uint64_t room, uint32_t mask,
+/* Waits for the entries in `mask` and puts their data into words[]; the words of other entries are 0. If `one` is not
+ * WEIR_NO_PEER, all packets are that rank's. All reads are under way at once. */
+WEIR_FN weir_status weir_packets_await(const weir_dev_collective *c, const weir_batch *batch, uint32_t mask,
                                        uint32_t one, uint32_t flag, uint64_t *words)
 {
     weir_vec16 pairs[WEIR_COLLECTIVE_RANKS];
@@ -304,13 +401,13 @@ WEIR_FN weir_status weir_packets_await(const weir_dev_collective *c, const char 
     for (;;) {
         int there = 1;
         WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        for (uint32_t k = 0; k < batch->count; k++) {
             if ((mask >> k & 1) != 0) {
-                pairs[k] = weir_arch_load_relaxed_sys_pair(packets + k * room);
+                pairs[k] = weir_arch_load_relaxed_sys_pair(weir_batch_at(batch, k));
             }
         }
         WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        for (uint32_t k = 0; k < batch->count; k++) {
             if ((mask >> k & 1) != 0) {
                 there &= weir_ll16_there(pairs[k], flag);
             }
@@ -319,7 +416,8 @@ WEIR_FN weir_status weir_packets_await(const weir_dev_collective *c, const char 
             break;
         }
         if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_packets_spin(c, packets, room, mask, one, flag);
+            weir_status status = weir_packets_spin(c, batch->first, batch->room, batch->stride, batch->skipped,
+                                                   batch->others, mask, one, flag);
             if (status != WEIR_OK) {
                 return status;
             }
@@ -327,7 +425,7 @@ WEIR_FN weir_status weir_packets_await(const weir_dev_collective *c, const char 
         }
     }
     WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+    for (uint32_t k = 0; k < batch->count; k++) {
         words[k] = (mask >> k & 1) != 0 ? (pairs[k].lo & 0xffffffffu) | pairs[k].hi << 32 : 0;
     }
     return WEIR_OK;
@@ -400,12 +498,12 @@ WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const 
         }
         const char *box = c->memory[c->rank] + weir_collective_mailbox(c, flag % 2, mailbox, peer);
         uint64_t mine[WEIR_MAILBOX_WORDS] = { what->call, what->where, counts != NULL ? counts[peer] : what->count };
-        uint64_t theirs[WEIR_COLLECTIVE_RANKS];
+        const weir_batch words = { box, 16, 0, WEIR_MAILBOX_WORDS, WEIR_MAILBOX_WORDS, WEIR_MAILBOX_WORDS };
+        uint64_t theirs[WEIR_MAILBOX_WORDS];
         if (peer == c->rank) {
             continue;
         }
-        weir_status status =
-            weir_packets_await(c, box, 16, ((uint32_t)1 << WEIR_MAILBOX_WORDS) - 1, peer, flag, theirs);
+        weir_status status = weir_packets_await(c, &words, ((uint32_t)1 << WEIR_MAILBOX_WORDS) - 1, peer, flag, theirs);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return status;
         }

@@ -189,9 +189,10 @@ WEIR_FN void weir_lines_join(const weir_dev_collective *c, const weir_line_set *
             lo[k] = k == c->rank ? own[p].lo : k < c->ranks ? set->of[k][p].lo : 0;
             hi[k] = k == c->rank ? own[p].hi : k < c->ranks ? set->of[k][p].hi : 0;
         }
-        joined[p].lo = weir_collective_join(c, lo, dtype, op);
-        joined[p].hi =
-            lane * WEIR_ARCH_LINE_PARTS + p == 7 ? weir_line_flag(flag) : weir_collective_join(c, hi, dtype, op);
+        joined[p].lo = weir_collective_join(c, lo, WEIR_COLLECTIVE_RANKS, dtype, op);
+        joined[p].hi = lane * WEIR_ARCH_LINE_PARTS + p == 7
+                           ? weir_line_flag(flag)
+                           : weir_collective_join(c, hi, WEIR_COLLECTIVE_RANKS, dtype, op);
     }
 }
 
@@ -265,7 +266,7 @@ WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, c
     }
     uint32_t flag;
     const weir_line_walk walk = weir_line_walk_of(coop);
-    weir_parts_prefetch(c, r, weir_line_first_byte(&walk));
+    weir_parts_prefetch(c, r, weir_line_first_byte(&walk), 0, WEIR_COLLECTIVE_RANKS);
     const weir_status begun = weir_collective_begin(c, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
@@ -355,7 +356,7 @@ WEIR_FN weir_status weir_collective_move_lines(const weir_dev_collective *c, con
     }
     uint32_t flag;
     const weir_line_walk walk = weir_line_walk_of(coop);
-    weir_pieces_prefetch(c, m, weir_line_first_byte(&walk));
+    weir_pieces_prefetch(c, m, weir_line_first_byte(&walk), 0, WEIR_COLLECTIVE_RANKS);
     const weir_status begun = weir_collective_begin(c, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;

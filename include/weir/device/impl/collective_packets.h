@@ -26,24 +26,6 @@ typedef struct weir_collective_move {
     uint32_t in_place;                      /* received data overwrites sent data */
 } weir_collective_move;
 
-/* Waits for the packets of place `at` of all other ranks, and joins them with `own`. */
-WEIR_FN weir_status weir_packets_join(const weir_dev_collective *c, const char *packets, uint64_t own, uint32_t flag,
-                                      uint32_t dtype, uint32_t op, uint64_t *word)
-{
-    uint64_t words[WEIR_COLLECTIVE_RANKS];
-    uint32_t others = weir_collective_others(c);
-    weir_status status = weir_packets_await(c, packets, c->packet_room, others, WEIR_NO_PEER, flag, words);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        words[k] = k == c->rank ? own : words[k];
-    }
-    *word = weir_collective_join(c, words, dtype, op);
-    return WEIR_OK;
-}
-
 /* The packet of a word of this rank in the memory of `peer`. */
 WEIR_FN char *weir_packet_at(const weir_dev_collective *c, uint32_t peer, uint32_t section, uint32_t flag,
                              uint64_t word)
@@ -54,10 +36,10 @@ WEIR_FN char *weir_packet_at(const weir_dev_collective *c, uint32_t peer, uint32
 
 /* Sends one packet of `data` to each peer in `mask`. */
 WEIR_FN void weir_packets_spread(const weir_dev_collective *c, uint32_t mask, uint32_t section, uint32_t flag,
-                                 uint64_t word, uint64_t data)
+                                 uint64_t word, uint32_t width, uint64_t data)
 {
     WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
+    for (uint32_t k = 0; k < width - 1; k++) {
         uint32_t peer = weir_collective_peer(c, k);
         if (k + 1 < c->ranks && (mask >> peer & 1) != 0) {
             weir_ll16_store(weir_packet_at(c, peer, section, flag, word), data, flag);
@@ -71,39 +53,111 @@ WEIR_FN const char *weir_packets_in(const weir_dev_collective *c, uint32_t secti
     return c->memory[c->rank] + weir_collective_room(c, c->packets, c->packet_room, section, flag % 2, 0);
 }
 
-/* Every rank sends all data to the ranks in `to`, which join it: one trip over the link. */
-WEIR_FN weir_status weir_collective_reduce_once(const weir_dev_collective *c, const weir_collective_reduce *r,
-                                                uint32_t dtype, uint32_t op, weir_coop coop)
+/* The packets of word `first` and of those `stride` apart that follow. */
+WEIR_FN weir_batch weir_packets_batch(const weir_dev_collective *c, uint32_t section, uint32_t flag, uint64_t first,
+                                      uint64_t stride, uint32_t width)
 {
-    coop = weir_coop_blocks(coop);
+    return weir_batch_of(c, weir_packets_in(c, section, flag) + 16 * first, c->packet_room, 16 * stride, width);
+}
+
+/* What this rank joins: `bytes` of its own data, and the other ranks' packets of section 0. */
+typedef struct weir_packets_part {
+    const char *own;
+    char *out; /* NULL: this rank does not keep the results */
+    uint64_t bytes;
+    uint32_t to; /* ranks that get the results, by packets of section 1 */
+} weir_packets_part;
+
+WEIR_FN weir_status weir_packets_join(const weir_dev_collective *c, const weir_packets_part *part, uint32_t flag,
+                                      uint32_t width, uint32_t dtype, uint32_t op, weir_coop coop)
+{
+    const uint32_t places = weir_batch_places(width);
+    const uint64_t stride = coop.size;
+    const uint64_t count = (part->bytes + 7) / 8;
+    WEIR_ROLLED
+    for (uint64_t i = coop.rank; i < count; i += places * stride) {
+        const weir_batch batch = weir_packets_batch(c, 0, flag, i, stride, width);
+        uint64_t own[WEIR_BATCH_PLACES];
+        uint64_t words[WEIR_COLLECTIVE_RANKS];
+        uint32_t mask = 0;
+        weir_words_load(part->own, part->bytes, 8 * i, 8 * stride, places, own);
+        WEIR_UNROLL
+        for (uint32_t n = 0; n < places; n++) {
+            mask |= i + n * stride < count ? weir_batch_others(c) << n * (width - 1) : 0;
+        }
+        const weir_status status = weir_packets_await(c, &batch, mask, WEIR_NO_PEER, flag, words);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+        WEIR_ROLLED
+        for (uint32_t n = 0; n < places && i + n * stride < count; n++) {
+            const uint64_t word = i + n * stride;
+            uint64_t others[WEIR_COLLECTIVE_RANKS];
+            uint64_t ranks[WEIR_COLLECTIVE_RANKS];
+            WEIR_UNROLL
+            for (uint32_t k = 0; k < width - 1; k++) {
+                others[k] = weir_batch_word(words + k, n, width - 1, places);
+            }
+            weir_batch_ordered(c, others, weir_batch_word(own, n, 1, places), width, ranks);
+            const uint64_t joined = weir_collective_join(c, ranks, width, dtype, op);
+            weir_packets_spread(c, part->to, 1, flag, word, width, joined);
+            if (part->out != NULL) {
+                weir_word_store(part->out + 8 * word, weir_left(part->bytes, 8 * word), joined);
+            }
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Sends this rank's data to the ranks in `to`. The words of a batch are loaded before the first of them is stored. */
+WEIR_FN void weir_once_send(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
+                            uint32_t width, weir_coop coop)
+{
+    const uint32_t places = weir_batch_places(width);
+    const uint64_t stride = coop.size;
+    const uint64_t count = (r->bytes + 7) / 8;
+    WEIR_ROLLED
+    for (uint64_t i = coop.rank; i < count; i += places * stride) {
+        uint64_t data[WEIR_BATCH_PLACES];
+        weir_words_load(r->send, r->bytes, 8 * i, 8 * stride, places, data);
+        WEIR_UNROLL
+        for (uint32_t n = 0; n < places; n++) {
+            if (i + n * stride < count) {
+                weir_packets_spread(c, r->to, 0, flag, i + n * stride, width, data[n]);
+            }
+        }
+    }
+}
+
+WEIR_FN weir_status weir_reduce_once(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t width,
+                                     uint32_t dtype, uint32_t op, weir_coop coop)
+{
     uint32_t flag;
-    weir_prefetch(r->send + 8 * (uint64_t)coop.rank, weir_left(r->bytes, 8 * (uint64_t)coop.rank));
+    weir_words_prefetch(r->send, r->bytes, 8 * (uint64_t)coop.rank, 8 * (uint64_t)coop.size, weir_batch_places(width));
     const weir_status begun = weir_collective_begin(c, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
-    const uint64_t words = (r->bytes + 7) / 8;
-    const char *in = weir_packets_in(c, 0, flag);
-    for (uint64_t i = coop.rank; i < words; i += coop.size) {
-        weir_packets_spread(c, r->to, 0, flag, i, weir_word_load(r->send + 8 * i, weir_left(r->bytes, 8 * i)));
-    }
+    weir_once_send(c, r, flag, width, coop);
     weir_collective_announce(c, &r->what, NULL, flag, mailbox, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, coop);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+    const weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, coop);
+    if (WEIR_UNLIKELY(status != WEIR_OK) || (r->to >> c->rank & 1) == 0) {
         return status;
     }
-    for (uint64_t i = coop.rank; i < words && (r->to >> c->rank & 1) != 0; i += coop.size) {
-        uint64_t own = weir_word_load(r->send + 8 * i, weir_left(r->bytes, 8 * i));
-        uint64_t word = 0;
-        status = weir_packets_join(c, in + 16 * i, own, flag, dtype, op, &word);
-        if (WEIR_UNLIKELY(status != WEIR_OK)) {
-            return status;
-        }
-        weir_word_store(r->recv + 8 * i, weir_left(r->bytes, 8 * i), word);
-    }
-    return WEIR_OK;
+    const weir_packets_part all = { r->send, r->recv, r->bytes, 0 };
+    return weir_packets_join(c, &all, flag, width, dtype, op, coop);
+}
+
+/* Every rank sends all data to the ranks in `to`, which join it: one trip over the link. */
+WEIR_FN weir_status weir_collective_reduce_once(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                                uint32_t dtype, uint32_t op, weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    return c->ranks <= 2   ? weir_reduce_once(c, r, 2, dtype, op, coop)
+           : c->ranks <= 4 ? weir_reduce_once(c, r, 4, dtype, op, coop)
+                           : weir_reduce_once(c, r, WEIR_COLLECTIVE_RANKS, dtype, op, coop);
 }
 
 /* Bytes of part `rank` from `at` on. A result of 0 or less means no bytes. */
@@ -112,14 +166,115 @@ WEIR_FN int64_t weir_part_left(const weir_collective_reduce *r, uint32_t rank, u
     return weir_least(weir_left(r->length, at), weir_left(r->bytes, rank * r->part + at));
 }
 
-/* Prefetches byte `at` of each other rank's part. */
-WEIR_FN void weir_parts_prefetch(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t at)
+/* Bytes of part `rank`. */
+WEIR_FN uint64_t weir_part_bytes(const weir_collective_reduce *r, uint32_t rank)
+{
+    const int64_t bytes = weir_part_left(r, rank, 0);
+    return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+/* Prefetches the data that a thread sends first: byte `at` of each other rank's part, and at each further step. */
+WEIR_FN void weir_parts_prefetch(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t at,
+                                 uint64_t step, uint32_t width)
 {
     WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-        uint32_t peer = weir_collective_peer(c, k);
-        weir_prefetch(r->send + peer * r->part + at, k + 1 < c->ranks ? weir_part_left(r, peer, at) : 0);
+    for (uint32_t k = 0; k < width - 1; k++) {
+        const uint32_t peer = weir_collective_peer(c, k);
+        const uint64_t bytes = k + 1 < c->ranks ? weir_part_bytes(r, peer) : 0;
+        weir_words_prefetch(r->send + peer * r->part, bytes, at, step, weir_batch_places(width));
     }
+}
+
+/* Sends each other rank its part of this rank's data. The words of a batch are loaded before the first of them is
+ * stored. */
+WEIR_FN void weir_packets_scatter(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
+                                  uint32_t width, weir_coop coop)
+{
+    const uint32_t places = weir_batch_places(width);
+    const uint64_t stride = coop.size;
+    const uint64_t count = (r->length + 7) / 8;
+    WEIR_ROLLED
+    for (uint64_t i = coop.rank; i < count; i += places * stride) {
+        uint64_t data[WEIR_COLLECTIVE_RANKS][WEIR_BATCH_PLACES];
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < width - 1; k++) {
+            const uint32_t peer = weir_collective_peer(c, k);
+            const uint64_t bytes = k + 1 < c->ranks ? weir_part_bytes(r, peer) : 0;
+            weir_words_load(r->send + peer * r->part, bytes, 8 * i, 8 * stride, places, data[k]);
+        }
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < width - 1; k++) {
+            const uint32_t peer = weir_collective_peer(c, k);
+            const uint64_t bytes = k + 1 < c->ranks ? weir_part_bytes(r, peer) : 0;
+            WEIR_UNROLL
+            for (uint32_t n = 0; n < places; n++) {
+                const uint64_t word = i + n * stride;
+                if (8 * word < bytes) {
+                    weir_ll16_store(weir_packet_at(c, peer, 0, flag, word), data[k][n], flag);
+                }
+            }
+        }
+    }
+}
+
+/* Receives the results of the other ranks' parts. */
+WEIR_FN weir_status weir_packets_gather(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
+                                        uint32_t width, weir_coop coop)
+{
+    const uint64_t stride = coop.size;
+    const uint64_t count = (r->length + 7) / 8;
+    WEIR_ROLLED
+    for (uint64_t i = coop.rank; i < count; i += weir_batch_places(width) * stride) {
+        const weir_batch batch = weir_packets_batch(c, 1, flag, i, stride, width);
+        uint64_t data[WEIR_COLLECTIVE_RANKS];
+        uint32_t mask = 0;
+        WEIR_UNROLL
+        for (uint32_t j = 0; j < batch.count; j++) {
+            const uint32_t from = weir_batch_rank(batch.skipped, width - 1, j);
+            const uint64_t at = 8 * (i + j / (width - 1) * stride);
+            mask |= (uint32_t)(from < c->ranks && weir_part_left(r, from, at) > 0) << j;
+        }
+        const weir_status status = weir_packets_await(c, &batch, mask, WEIR_NO_PEER, flag, data);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+        WEIR_UNROLL
+        for (uint32_t j = 0; j < batch.count; j++) {
+            const uint32_t from = weir_batch_rank(batch.skipped, width - 1, j);
+            const uint64_t at = 8 * (i + j / (width - 1) * stride);
+            if ((mask >> j & 1) != 0) {
+                weir_word_store(r->recv + from * r->part + at, weir_part_left(r, from, at), data[j]);
+            }
+        }
+    }
+    return WEIR_OK;
+}
+
+WEIR_FN weir_status weir_reduce_packets(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t width,
+                                        uint32_t dtype, uint32_t op, weir_coop coop)
+{
+    const int gets_all = (r->to >> c->rank & 1) != 0;
+    uint32_t flag;
+    weir_parts_prefetch(c, r, 8 * (uint64_t)coop.rank, 8 * (uint64_t)coop.size, width);
+    const weir_status begun = weir_collective_begin(c, &flag);
+    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
+        return begun;
+    }
+    const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
+    weir_packets_scatter(c, r, flag, width, coop);
+    weir_collective_announce(c, &r->what, NULL, flag, mailbox, coop);
+    weir_packet_advance(c->epoch, 0, 0, coop);
+    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, coop);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    const weir_packets_part mine = { r->send + c->rank * r->part,
+                                     r->to == 0 ? r->recv
+                                     : gets_all ? r->recv + c->rank * r->part
+                                                : NULL,
+                                     weir_part_bytes(r, c->rank), r->to };
+    status = weir_packets_join(c, &mine, flag, width, dtype, op, coop);
+    return WEIR_UNLIKELY(status != WEIR_OK) || !gets_all ? status : weir_packets_gather(c, r, flag, width, coop);
 }
 
 /* Each rank joins its part and sends the result to the ranks in `to`: two trips, with less data. */
@@ -127,74 +282,9 @@ WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c,
                                                    uint32_t dtype, uint32_t op, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    uint32_t flag;
-    weir_parts_prefetch(c, r, 8 * (uint64_t)coop.rank);
-    const weir_status begun = weir_collective_begin(c, &flag);
-    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
-        return begun;
-    }
-    const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
-    const uint64_t words = (r->length + 7) / 8;
-    const char *mine = r->send + c->rank * r->part;
-    char *out = r->recv + (r->to != 0 ? c->rank * r->part : 0);
-    const char *in = weir_packets_in(c, 0, flag);
-    const int keep = r->to == 0 || (r->to >> c->rank & 1) != 0;
-    for (uint64_t i = coop.rank; i < words; i += coop.size) {
-        uint64_t data[WEIR_COLLECTIVE_RANKS - 1];
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-            uint32_t peer = weir_collective_peer(c, k);
-            int64_t left = k + 1 < c->ranks ? weir_part_left(r, peer, 8 * i) : 0;
-            data[k] = left > 0 ? weir_word_load(r->send + peer * r->part + 8 * i, left) : 0;
-        }
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-            uint32_t peer = weir_collective_peer(c, k);
-            if (k + 1 < c->ranks && weir_part_left(r, peer, 8 * i) > 0) {
-                weir_ll16_store(weir_packet_at(c, peer, 0, flag, i), data[k], flag);
-            }
-        }
-    }
-    weir_collective_announce(c, &r->what, NULL, flag, mailbox, coop);
-    weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, coop);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
-    for (uint64_t i = coop.rank; i < words; i += coop.size) {
-        int64_t left = weir_part_left(r, c->rank, 8 * i);
-        if (left > 0) {
-            uint64_t word = 0;
-            status = weir_packets_join(c, in + 16 * i, weir_word_load(mine + 8 * i, left), flag, dtype, op, &word);
-            if (WEIR_UNLIKELY(status != WEIR_OK)) {
-                return status;
-            }
-            weir_packets_spread(c, r->to, 1, flag, i, word);
-            if (keep) {
-                weir_word_store(out + 8 * i, left, word);
-            }
-        }
-    }
-    in = weir_packets_in(c, 1, flag);
-    for (uint64_t i = coop.rank; i < words && (r->to >> c->rank & 1) != 0; i += coop.size) {
-        uint64_t data[WEIR_COLLECTIVE_RANKS];
-        uint32_t mask = 0;
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-            mask |= (uint32_t)(k < c->ranks && k != c->rank && weir_part_left(r, k, 8 * i) > 0) << k;
-        }
-        status = weir_packets_await(c, in + 16 * i, c->packet_room, mask, WEIR_NO_PEER, flag, data);
-        if (WEIR_UNLIKELY(status != WEIR_OK)) {
-            return status;
-        }
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-            if ((mask >> k & 1) != 0) {
-                weir_word_store(r->recv + k * r->part + 8 * i, weir_part_left(r, k, 8 * i), data[k]);
-            }
-        }
-    }
-    return WEIR_OK;
+    return c->ranks <= 2   ? weir_reduce_packets(c, r, 2, dtype, op, coop)
+           : c->ranks <= 4 ? weir_reduce_packets(c, r, 4, dtype, op, coop)
+                           : weir_reduce_packets(c, r, WEIR_COLLECTIVE_RANKS, dtype, op, coop);
 }
 
 /* Copies the piece that stays here while this rank's mailboxes fill, then compares them. */
@@ -209,65 +299,107 @@ WEIR_FN weir_status weir_collective_keep(const weir_dev_collective *c, const wei
     return weir_collective_compare(c, &m->what, m->counted ? m->recv_bytes : NULL, flag, mailbox, coop);
 }
 
-/* Prefetches byte `at` of the piece for each other rank. */
-WEIR_FN void weir_pieces_prefetch(const weir_dev_collective *c, const weir_collective_move *m, uint64_t at)
+/* Prefetches the data that a thread sends first: byte `at` of the piece for each other rank, and at each further
+ * step. */
+WEIR_FN void weir_pieces_prefetch(const weir_dev_collective *c, const weir_collective_move *m, uint64_t at,
+                                  uint64_t step, uint32_t width)
 {
     WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-        uint32_t peer = weir_collective_peer(c, k);
-        weir_prefetch(m->send + m->send_at[peer] + at, k + 1 < c->ranks ? weir_left(m->send_bytes[peer], at) : 0);
+    for (uint32_t k = 0; k < width - 1; k++) {
+        const uint32_t peer = weir_collective_peer(c, k);
+        const uint64_t bytes = k + 1 < c->ranks ? m->send_bytes[peer] : 0;
+        weir_words_prefetch(m->send + m->send_at[peer], bytes, at, step, weir_batch_places(width));
     }
+}
+
+/* Sends all pieces of this rank, like weir_packets_scatter. */
+WEIR_FN void weir_packets_send(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
+                               uint32_t width, weir_coop coop)
+{
+    const uint32_t places = weir_batch_places(width);
+    const uint64_t stride = coop.size;
+    const uint64_t count = (m->most + 7) / 8;
+    WEIR_ROLLED
+    for (uint64_t i = coop.rank; i < count; i += places * stride) {
+        uint64_t data[WEIR_COLLECTIVE_RANKS][WEIR_BATCH_PLACES];
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < width - 1; k++) {
+            const uint32_t peer = weir_collective_peer(c, k);
+            const uint64_t bytes = k + 1 < c->ranks ? m->send_bytes[peer] : 0;
+            weir_words_load(m->send + m->send_at[peer], bytes, 8 * i, 8 * stride, places, data[k]);
+        }
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < width - 1; k++) {
+            const uint32_t peer = weir_collective_peer(c, k);
+            const uint64_t bytes = k + 1 < c->ranks ? m->send_bytes[peer] : 0;
+            WEIR_UNROLL
+            for (uint32_t n = 0; n < places; n++) {
+                const uint64_t word = i + n * stride;
+                if (8 * word < bytes) {
+                    weir_ll16_store(weir_packet_at(c, peer, 0, flag, word), data[k][n], flag);
+                }
+            }
+        }
+    }
+}
+
+/* Receives all pieces for this rank. */
+WEIR_FN weir_status weir_packets_receive(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
+                                         uint32_t width, weir_coop coop)
+{
+    const uint64_t stride = coop.size;
+    const uint64_t count = (m->most + 7) / 8;
+    WEIR_ROLLED
+    for (uint64_t i = coop.rank; i < count; i += weir_batch_places(width) * stride) {
+        const weir_batch batch = weir_packets_batch(c, 0, flag, i, stride, width);
+        uint64_t data[WEIR_COLLECTIVE_RANKS];
+        uint32_t mask = 0;
+        WEIR_UNROLL
+        for (uint32_t j = 0; j < batch.count; j++) {
+            const uint32_t from = weir_batch_rank(batch.skipped, width - 1, j);
+            const uint64_t at = 8 * (i + j / (width - 1) * stride);
+            mask |= (uint32_t)(from < c->ranks && m->recv_bytes[from] > at) << j;
+        }
+        const weir_status status = weir_packets_await(c, &batch, mask, WEIR_NO_PEER, flag, data);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+        WEIR_UNROLL
+        for (uint32_t j = 0; j < batch.count; j++) {
+            const uint32_t from = weir_batch_rank(batch.skipped, width - 1, j);
+            const uint64_t at = 8 * (i + j / (width - 1) * stride);
+            if ((mask >> j & 1) != 0) {
+                weir_word_store(m->recv + m->recv_at[from] + at, weir_left(m->recv_bytes[from], at), data[j]);
+            }
+        }
+    }
+    return WEIR_OK;
+}
+
+WEIR_FN weir_status weir_move_packets(const weir_dev_collective *c, const weir_collective_move *m, uint32_t width,
+                                      weir_coop coop)
+{
+    uint32_t flag;
+    weir_pieces_prefetch(c, m, 8 * (uint64_t)coop.rank, 8 * (uint64_t)coop.size, width);
+    const weir_status begun = weir_collective_begin(c, &flag);
+    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
+        return begun;
+    }
+    const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
+    weir_packets_send(c, m, flag, width, coop);
+    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, mailbox, coop);
+    weir_packet_advance(c->epoch, 0, 0, coop);
+    const weir_status status = weir_collective_keep(c, m, flag, mailbox, coop);
+    return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_packets_receive(c, m, flag, width, coop);
 }
 
 WEIR_FN weir_status weir_collective_move_packets(const weir_dev_collective *c, const weir_collective_move *m,
                                                  weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    uint32_t flag;
-    weir_pieces_prefetch(c, m, 8 * (uint64_t)coop.rank);
-    const weir_status begun = weir_collective_begin(c, &flag);
-    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
-        return begun;
-    }
-    const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
-    const uint64_t words = (m->most + 7) / 8;
-    const char *in = weir_packets_in(c, 0, flag);
-    for (uint64_t i = coop.rank; i < words; i += coop.size) {
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-            uint32_t peer = weir_collective_peer(c, k);
-            int64_t left = k + 1 < c->ranks ? weir_left(m->send_bytes[peer], 8 * i) : 0;
-            if (left > 0) {
-                weir_ll16_store(weir_packet_at(c, peer, 0, flag, i),
-                                weir_word_load(m->send + m->send_at[peer] + 8 * i, left), flag);
-            }
-        }
-    }
-    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, mailbox, coop);
-    weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_collective_keep(c, m, flag, mailbox, coop);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
-    for (uint64_t i = coop.rank; i < words; i += coop.size) {
-        uint64_t data[WEIR_COLLECTIVE_RANKS];
-        uint32_t mask = 0;
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-            mask |= (uint32_t)(k < c->ranks && k != c->rank && m->recv_bytes[k] > 8 * i) << k;
-        }
-        status = weir_packets_await(c, in + 16 * i, c->packet_room, mask, WEIR_NO_PEER, flag, data);
-        if (WEIR_UNLIKELY(status != WEIR_OK)) {
-            return status;
-        }
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-            if ((mask >> k & 1) != 0) {
-                weir_word_store(m->recv + m->recv_at[k] + 8 * i, weir_left(m->recv_bytes[k], 8 * i), data[k]);
-            }
-        }
-    }
-    return WEIR_OK;
+    return c->ranks <= 2   ? weir_move_packets(c, m, 2, coop)
+           : c->ranks <= 4 ? weir_move_packets(c, m, 4, coop)
+                           : weir_move_packets(c, m, WEIR_COLLECTIVE_RANKS, coop);
 }
 
 #endif

@@ -118,7 +118,7 @@ WEIR_FN void weir_parts_spread(const weir_dev_collective *c, const weir_collecti
         const weir_parts_piece piece = weir_parts_at_word(p, c->rank, i, 0, &left);
         if (left > 0) {
             const uint64_t word = weir_word_load(piece.send, left);
-            weir_packets_spread(c, weir_collective_others(c), 0, flag, i, word);
+            weir_packets_spread(c, weir_collective_others(c), 0, flag, i, WEIR_COLLECTIVE_RANKS, word);
             if (piece.recv != piece.send) {
                 weir_word_store(piece.recv, left, word);
             }
@@ -142,8 +142,8 @@ WEIR_FN weir_status weir_parts_take(const weir_dev_collective *c, const weir_col
             const weir_parts_piece piece = weir_parts_at_word(p, peer, i, 0, &left);
             uint64_t data[WEIR_COLLECTIVE_RANKS];
             if (left > 0) {
-                const char *packet = in + peer * c->packet_room + 16 * i;
-                const weir_status status = weir_packets_await(c, packet, c->packet_room, 1, peer, flag, data);
+                const weir_batch packet = { in + peer * c->packet_room + 16 * i, 0, 0, 1, 1, 1 };
+                const weir_status status = weir_packets_await(c, &packet, 1, peer, flag, data);
                 if (WEIR_UNLIKELY(status != WEIR_OK)) {
                     return status;
                 }
@@ -181,29 +181,29 @@ WEIR_FN uint64_t weir_parts_join_words(const weir_dev_collective *c, const uint6
 {
     switch (dtype) {
     case WEIR_F64:
-        return weir_collective_join(c, words, WEIR_F64, op);
+        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_F64, op);
     case WEIR_F32:
-        return weir_collective_join(c, words, WEIR_F32, op);
+        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_F32, op);
     case WEIR_F16:
-        return weir_collective_join(c, words, WEIR_F16, op);
+        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_F16, op);
     case WEIR_BF16:
-        return weir_collective_join(c, words, WEIR_BF16, op);
+        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_BF16, op);
     case WEIR_F8E4M3:
-        return weir_collective_join(c, words, WEIR_F8E4M3, op);
+        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_F8E4M3, op);
     case WEIR_F8E5M2:
-        return weir_collective_join(c, words, WEIR_F8E5M2, op);
+        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_F8E5M2, op);
     case WEIR_I8:
-        return weir_collective_join(c, words, WEIR_I8, op);
+        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_I8, op);
     case WEIR_U8:
-        return weir_collective_join(c, words, WEIR_U8, op);
+        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_U8, op);
     case WEIR_I32:
-        return weir_collective_join(c, words, WEIR_I32, op);
+        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_I32, op);
     case WEIR_U32:
-        return weir_collective_join(c, words, WEIR_U32, op);
+        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_U32, op);
     case WEIR_I64:
-        return weir_collective_join(c, words, WEIR_I64, op);
+        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_I64, op);
     default:
-        return weir_collective_join(c, words, WEIR_U64, op);
+        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_U64, op);
     }
 }
 
@@ -217,20 +217,18 @@ WEIR_FN weir_status weir_parts_join(const weir_dev_collective *c, const weir_col
         int64_t left;
         const weir_parts_piece piece = weir_parts_at_word(p, c->rank, i, 1, &left);
         uint64_t data[WEIR_COLLECTIVE_RANKS];
+        uint64_t ranks[WEIR_COLLECTIVE_RANKS];
         if (left <= 0) {
             continue;
         }
+        const weir_batch batch = weir_batch_of(c, in + 16 * i, c->packet_room, 0, WEIR_COLLECTIVE_RANKS);
         const uint64_t own = weir_word_load(piece.send, left);
-        const weir_status status =
-            weir_packets_await(c, in + 16 * i, c->packet_room, weir_collective_others(c), WEIR_NO_PEER, flag, data);
+        const weir_status status = weir_packets_await(c, &batch, weir_batch_others(c), WEIR_NO_PEER, flag, data);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return status;
         }
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-            data[k] = k == c->rank ? own : data[k];
-        }
-        weir_word_store(piece.recv, left, weir_parts_join_words(c, data, piece.dtype, p->op));
+        weir_batch_ordered(c, data, own, WEIR_COLLECTIVE_RANKS, ranks);
+        weir_word_store(piece.recv, left, weir_parts_join_words(c, ranks, piece.dtype, p->op));
     }
     return WEIR_OK;
 }
