@@ -11,14 +11,26 @@ typedef struct weir_line_set {
     weir_vec16 of[WEIR_COLLECTIVE_RANKS][WEIR_ARCH_LINE_PARTS];
 } weir_line_set;
 
-/* The lane's part of a line with `left` bytes of data. */
+/* The lane's part of a line with `left` bytes of data, which may be none. Only an unaligned line, and one whose last
+ * word is cut off, come from behind a branch. */
 WEIR_FN void weir_line_load_data(weir_vec16 *parts, const char *data, int64_t left, uint64_t flag, uint32_t lane)
 {
+    const int aligned = ((uintptr_t)data & 7) == 0;
     WEIR_UNROLL
     for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
         int64_t at = 8 * (int64_t)(lane * WEIR_ARCH_LINE_PARTS + p);
-        parts[p].lo = at < left ? weir_word_load(data + at, left - at) : 0;
-        parts[p].hi = at == 56 ? flag : at + 64 < left ? weir_word_load(data + at + 64, left - at - 64) : 0;
+        parts[p].lo = aligned && at + 8 <= left ? weir_arch_load_u64((const weir_alias_u64 *)(data + at)) : 0;
+        parts[p].hi = at == 56                     ? flag
+                      : aligned && at + 72 <= left ? weir_arch_load_u64((const weir_alias_u64 *)(data + at + 64))
+                                                   : 0;
+    }
+    if (WEIR_UNLIKELY(left > 0 && (!aligned || (left < WEIR_LINE_DATA && left % 8 != 0)))) {
+        WEIR_UNROLL
+        for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
+            int64_t at = 8 * (int64_t)(lane * WEIR_ARCH_LINE_PARTS + p);
+            parts[p].lo = at < left ? weir_word_load_any(data + at, left - at) : 0;
+            parts[p].hi = at == 56 ? flag : at + 64 < left ? weir_word_load_any(data + at + 64, left - at - 64) : 0;
+        }
     }
 }
 
@@ -36,34 +48,37 @@ WEIR_FN void weir_line_store_data(char *data, int64_t left, const weir_vec16 *pa
     }
 }
 
-/* Loads the lane's parts of the lines of the ranks in `mask`, once. Returns whether all have arrived. */
-WEIR_FN int weir_lines_look(const char *lines, uint64_t room, uint32_t mask, uint64_t flag, uint32_t lane,
-                            weir_line_set *set)
+/* Loads the lane's parts of the lines in `mask`, once. Returns whether all have arrived. */
+WEIR_FN int weir_lines_look(const weir_batch *lines, uint32_t mask, uint64_t flag, uint32_t lane, weir_line_set *set)
 {
     int there = 1;
     WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        if ((mask >> k & 1) != 0) {
-            weir_arch_load_line(lines + k * room, lane, set->of[k]);
+    for (uint32_t j = 0; j < lines->count; j++) {
+        if ((mask >> j & 1) != 0) {
+            weir_arch_load_line(weir_batch_at(lines, j), lane, set->of[j]);
         }
     }
     WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        if ((mask >> k & 1) != 0) {
-            there &= weir_line_there(set->of[k], lane, flag);
+    for (uint32_t j = 0; j < lines->count; j++) {
+        if ((mask >> j & 1) != 0) {
+            there &= weir_line_there(set->of[j], lane, flag);
         }
     }
     return there;
 }
 
-/* The first rank in `mask` whose line has not arrived for all lanes of the warp. */
-WEIR_FN uint32_t weir_lines_missing(const char *lines, uint64_t room, uint32_t mask, uint64_t flag, uint32_t lane)
+/* The first line in `mask` that has not arrived for all lanes of the warp. */
+WEIR_FN uint32_t weir_lines_missing(const weir_batch *lines, uint32_t mask, uint64_t flag, uint32_t lane)
 {
     uint32_t missing = WEIR_COLLECTIVE_RANKS;
-    weir_line_set set;
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        const int there = weir_lines_look(lines, room, mask & (uint32_t)1 << k, flag, lane, &set);
-        missing = missing == WEIR_COLLECTIVE_RANKS && !weir_arch_warp_all(there) ? k : missing;
+    for (uint32_t j = 0; j < WEIR_COLLECTIVE_RANKS; j++) {
+        weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
+        int there = 1;
+        if ((mask >> j & 1) != 0) {
+            weir_arch_load_line(weir_batch_at(lines, j), lane, parts);
+            there = weir_line_there(parts, lane, flag);
+        }
+        missing = missing == WEIR_COLLECTIVE_RANKS && !weir_arch_warp_all(there) ? j : missing;
     }
     return missing;
 }
@@ -71,33 +86,37 @@ WEIR_FN uint32_t weir_lines_missing(const char *lines, uint64_t room, uint32_t m
 /* The slow part of a wait; all lanes of the warp return together. Returns 0, or 64 times the negative status minus the
  * number of the rank whose line is missing. By values: with the collective's address as an argument, an allreduce of 1
  * MiB takes 8.9 us between two H100 in place of 8.3. */
-WEIR_FN_COLD int32_t weir_lines_spin(const char *lines, uint64_t room, uint32_t mask, uint64_t flag, uint32_t lane,
+WEIR_FN_COLD int32_t weir_lines_spin(const char *lines, uint64_t room, uint64_t stride, uint32_t skipped,
+                                     uint32_t others, uint32_t mask, uint64_t flag, uint32_t lane,
                                      const weir_dev_control *control)
 {
+    const weir_batch batch = { lines, room, stride, skipped, others, 0 };
     weir_spin spin = weir_spin_begin();
     for (;;) {
-        const uint32_t missing = weir_lines_missing(lines, room, mask, flag, lane);
+        const uint32_t missing = weir_lines_missing(&batch, mask, flag, lane);
         if (missing == WEIR_COLLECTIVE_RANKS) {
             return 0;
         }
         const weir_status status = weir_spin_step(&spin, control);
         if (weir_arch_warp_or(status != WEIR_OK) != 0) {
-            return 64 * (int32_t)(status != WEIR_OK ? status : weir_line_end(control)) - (int32_t)missing;
+            return 64 * (int32_t)(status != WEIR_OK ? status : weir_line_end(control)) -
+                   (int32_t)weir_batch_rank(skipped, others, missing);
         }
     }
 }
 
-/* Waits for the lines of the ranks in `mask`. Each group of lanes of a warp waits for its own line; all lanes return
+/* Waits for the lines in `mask`. Each group of lanes of a warp waits for its own line; all lanes return
  * together. */
-WEIR_FN weir_status weir_lines_await(const weir_dev_collective *c, const char *lines, uint32_t mask, uint64_t flag,
-                                     uint32_t lane, weir_line_set *set)
+WEIR_FN weir_status weir_lines_await(const weir_dev_collective *c, const weir_batch *lines, uint32_t mask,
+                                     uint64_t flag, uint32_t lane, weir_line_set *set)
 {
     uint32_t reads = WEIR_ARCH_FAST_READS;
     weir_arch_warp_converge();
     WEIR_ROLLED
-    while (!weir_arch_warp_all(weir_lines_look(lines, c->line_room, mask, flag, lane, set))) {
+    while (!weir_arch_warp_all(weir_lines_look(lines, mask, flag, lane, set))) {
         if (weir_spin_is_long(&reads)) {
-            const int32_t ended = weir_lines_spin(lines, c->line_room, mask, flag, lane, c->control);
+            const int32_t ended = weir_lines_spin(lines->first, lines->room, lines->stride, lines->skipped,
+                                                  lines->others, mask, flag, lane, c->control);
             if (ended != 0) {
                 return weir_collective_end_wait(c, (uint32_t)(-ended % 64), (weir_status)(ended / 64));
             }
@@ -147,113 +166,183 @@ WEIR_FN char *weir_line_at(const weir_dev_collective *c, uint32_t peer, uint32_t
            WEIR_LINE_BYTES * line;
 }
 
-WEIR_FN const char *weir_lines_in(const weir_dev_collective *c, uint32_t section, uint32_t flag)
+/* The lines that this rank receives: a batch of line `line` and of those `stride` apart that follow. */
+WEIR_FN weir_batch weir_lines_batch(const weir_dev_collective *c, uint32_t section, uint32_t flag, uint64_t line,
+                                    uint64_t stride, uint32_t width)
 {
-    return c->memory[c->rank] + weir_collective_room(c, c->lines, c->line_room, section, flag % 2, 0);
+    const char *in = c->memory[c->rank] + weir_collective_room(c, c->lines, c->line_room, section, flag % 2, 0);
+    return weir_batch_of(c, in + WEIR_LINE_BYTES * line, c->line_room, WEIR_LINE_BYTES * stride, width);
 }
 
-/* Sends a line of each rank's part to that rank. */
+/* Sends each other rank its part of this rank's data. The lines of a batch are loaded before the first of them is
+ * stored. */
 WEIR_FN void weir_lines_scatter(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
-                                uint64_t line, uint32_t lane)
+                                uint32_t width, const weir_line_walk *walk)
 {
-    const uint64_t at = line * WEIR_LINE_DATA;
-    weir_line_set set;
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-        uint32_t peer = weir_collective_peer(c, k);
-        int64_t left = k + 1 < c->ranks ? weir_part_left(r, peer, at) : 0;
-        if (left > 0) {
-            weir_line_load_data(set.of[k], r->send + peer * r->part + at, left, weir_line_flag(flag), lane);
+    const uint32_t places = weir_batch_places(width);
+    WEIR_ROLLED
+    for (uint64_t i = walk->first; i < weir_line_count(r->length); i += places * walk->stride) {
+        weir_line_set data;
+        WEIR_UNROLL
+        for (uint32_t j = 0; j < (width - 1) * places; j++) {
+            const uint32_t k = j % (width - 1);
+            const uint32_t peer = weir_collective_peer(c, k);
+            const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
+            const int64_t left = k + 1 < c->ranks ? weir_part_left(r, peer, at) : 0;
+            weir_line_load_data(data.of[j], r->send + peer * r->part + at, left, weir_line_flag(flag), walk->lane);
         }
-    }
-    weir_arch_warp_converge();
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-        uint32_t peer = weir_collective_peer(c, k);
-        if (k + 1 < c->ranks && weir_part_left(r, peer, at) > 0) {
-            weir_arch_store_line(weir_line_at(c, peer, 0, flag, line), lane, set.of[k]);
+        weir_arch_warp_converge();
+        WEIR_UNROLL
+        for (uint32_t j = 0; j < (width - 1) * places; j++) {
+            const uint32_t k = j % (width - 1);
+            const uint32_t peer = weir_collective_peer(c, k);
+            const uint64_t line = i + j / (width - 1) * walk->stride + walk->mine;
+            if (k + 1 < c->ranks && weir_part_left(r, peer, line * WEIR_LINE_DATA) > 0) {
+                weir_arch_store_line(weir_line_at(c, peer, 0, flag, line), walk->lane, data.of[j]);
+            }
         }
     }
 }
 
-/* The lane's part of the joined line: the lines in `set` and this rank's own. */
-WEIR_FN void weir_lines_join(const weir_dev_collective *c, const weir_line_set *set, const weir_vec16 *own,
-                             uint32_t flag, uint32_t lane, uint32_t dtype, uint32_t op, weir_vec16 *joined)
+/* The lane's part of the joined line at place `place` of a batch: the lines in `set` and this rank's own. */
+WEIR_FN void weir_lines_join(const weir_dev_collective *c, const weir_line_set *set, const weir_line_set *own,
+                             uint32_t place, uint32_t flag, uint32_t lane, uint32_t width, uint32_t dtype, uint32_t op,
+                             weir_vec16 *joined)
 {
+    const uint32_t places = weir_batch_places(width);
     WEIR_UNROLL
     for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
         uint64_t lo[WEIR_COLLECTIVE_RANKS];
         uint64_t hi[WEIR_COLLECTIVE_RANKS];
+        uint64_t ranks[WEIR_COLLECTIVE_RANKS];
+        weir_vec16 mine = own->of[0][p];
         WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-            lo[k] = k == c->rank ? own[p].lo : k < c->ranks ? set->of[k][p].lo : 0;
-            hi[k] = k == c->rank ? own[p].hi : k < c->ranks ? set->of[k][p].hi : 0;
+        for (uint32_t n = 1; n < places; n++) {
+            mine = n == place ? own->of[n][p] : mine;
         }
-        joined[p].lo = weir_collective_join(c, lo, WEIR_COLLECTIVE_RANKS, dtype, op);
-        joined[p].hi = lane * WEIR_ARCH_LINE_PARTS + p == 7
-                           ? weir_line_flag(flag)
-                           : weir_collective_join(c, hi, WEIR_COLLECTIVE_RANKS, dtype, op);
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < width - 1; k++) {
+            lo[k] = set->of[k][p].lo;
+            hi[k] = set->of[k][p].hi;
+            WEIR_UNROLL
+            for (uint32_t n = 1; n < places; n++) {
+                lo[k] = n == place ? set->of[n * (width - 1) + k][p].lo : lo[k];
+                hi[k] = n == place ? set->of[n * (width - 1) + k][p].hi : hi[k];
+            }
+        }
+        weir_batch_ordered(c, lo, mine.lo, width, ranks);
+        joined[p].lo = weir_collective_join(c, ranks, width, dtype, op);
+        weir_batch_ordered(c, hi, mine.hi, width, ranks);
+        joined[p].hi = lane * WEIR_ARCH_LINE_PARTS + p == 7 ? weir_line_flag(flag)
+                                                            : weir_collective_join(c, ranks, width, dtype, op);
     }
 }
 
-/* Joins line `line` of this rank's part, keeps it, and sends it to the ranks in `to`. Lanes of one warp may have lines
- * within the data and lines beyond its end. */
+/* Joins this rank's part, keeps it, and sends it to the ranks in `to`. Lanes of one warp may have lines within the data
+ * and lines beyond its end. */
 WEIR_FN weir_status weir_lines_reduce(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
-                                      uint64_t line, uint32_t lane, uint32_t dtype, uint32_t op)
+                                      uint32_t width, const weir_line_walk *walk, uint32_t dtype, uint32_t op)
 {
-    const uint64_t at = line * WEIR_LINE_DATA;
-    const int64_t left = weir_part_left(r, c->rank, at);
+    const uint32_t places = weir_batch_places(width);
+    const uint64_t count = weir_line_count(r->length);
     const int keep = r->to == 0 || (r->to >> c->rank & 1) != 0;
-    weir_line_set set;
-    weir_vec16 own[WEIR_ARCH_LINE_PARTS];
-    weir_vec16 joined[WEIR_ARCH_LINE_PARTS];
-    uint32_t others = left > 0 ? weir_collective_others(c) : 0;
-    weir_line_load_data(own, r->send + c->rank * r->part + at, left, 0, lane);
-    weir_status status = weir_lines_await(c, weir_lines_in(c, 0, flag) + WEIR_LINE_BYTES * line, others,
-                                          weir_line_flag(flag), lane, &set);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
-    if (left > 0) {
-        weir_lines_join(c, &set, own, flag, lane, dtype, op, joined);
-    }
-    weir_arch_warp_converge();
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-        uint32_t peer = weir_collective_peer(c, k);
-        if (left > 0 && k + 1 < c->ranks && (r->to >> peer & 1) != 0) {
-            weir_arch_store_line(weir_line_at(c, peer, 1, flag, line), lane, joined);
+    char *out = r->recv + (r->to != 0 ? c->rank * r->part : 0);
+    WEIR_ROLLED
+    for (uint64_t i = walk->first; i < count; i += places * walk->stride) {
+        const weir_batch lines = weir_lines_batch(c, 0, flag, i + walk->mine, walk->stride, width);
+        weir_line_set set;
+        weir_line_set own;
+        uint32_t mask = 0;
+        WEIR_PARTLY_SET(set);
+        WEIR_UNROLL
+        for (uint32_t n = 0; n < places; n++) {
+            const uint64_t at = (i + n * walk->stride + walk->mine) * WEIR_LINE_DATA;
+            const int64_t left = weir_part_left(r, c->rank, at);
+            weir_line_load_data(own.of[n], r->send + c->rank * r->part + at, left, 0, walk->lane);
+            mask |= left > 0 ? weir_batch_others(c) << n * (width - 1) : 0;
         }
-    }
-    if (left > 0 && keep) {
-        weir_line_store_data(r->recv + (r->to != 0 ? c->rank * r->part : 0) + at, left, joined, lane);
+        const weir_status status = weir_lines_await(c, &lines, mask, weir_line_flag(flag), walk->lane, &set);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+        WEIR_ROLLED
+        for (uint32_t n = 0; n < places && i + n * walk->stride < count; n++) {
+            const uint64_t line = i + n * walk->stride + walk->mine;
+            const int64_t left = weir_part_left(r, c->rank, line * WEIR_LINE_DATA);
+            weir_vec16 joined[WEIR_ARCH_LINE_PARTS];
+            WEIR_PARTLY_SET(joined);
+            if (left > 0) {
+                weir_lines_join(c, &set, &own, n, flag, walk->lane, width, dtype, op, joined);
+            }
+            weir_arch_warp_converge();
+            WEIR_UNROLL
+            for (uint32_t k = 0; k < width - 1; k++) {
+                uint32_t peer = weir_collective_peer(c, k);
+                if (left > 0 && k + 1 < c->ranks && (r->to >> peer & 1) != 0) {
+                    weir_arch_store_line(weir_line_at(c, peer, 1, flag, line), walk->lane, joined);
+                }
+            }
+            if (left > 0 && keep) {
+                weir_line_store_data(out + line * WEIR_LINE_DATA, left, joined, walk->lane);
+            }
+        }
     }
     return WEIR_OK;
 }
 
-/* Receives line `line` of the results of each other rank. */
+/* Receives the results of the other ranks' parts. */
 WEIR_FN weir_status weir_lines_gather(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
-                                      uint64_t line, uint32_t lane)
+                                      uint32_t width, const weir_line_walk *walk)
 {
-    const uint64_t at = line * WEIR_LINE_DATA;
-    weir_line_set set;
-    uint32_t mask = 0;
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        mask |= (uint32_t)(k < c->ranks && k != c->rank && weir_part_left(r, k, at) > 0) << k;
-    }
-    weir_status status =
-        weir_lines_await(c, weir_lines_in(c, 1, flag) + WEIR_LINE_BYTES * line, mask, weir_line_flag(flag), lane, &set);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        if ((mask >> k & 1) != 0) {
-            weir_line_store_data(r->recv + k * r->part + at, weir_part_left(r, k, at), set.of[k], lane);
+    WEIR_ROLLED
+    for (uint64_t i = walk->first; i < weir_line_count(r->length); i += weir_batch_places(width) * walk->stride) {
+        const weir_batch lines = weir_lines_batch(c, 1, flag, i + walk->mine, walk->stride, width);
+        weir_line_set set;
+        uint32_t mask = 0;
+        WEIR_PARTLY_SET(set);
+        WEIR_UNROLL
+        for (uint32_t j = 0; j < lines.count; j++) {
+            const uint32_t from = weir_batch_rank(lines.skipped, width - 1, j);
+            const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
+            mask |= (uint32_t)(from < c->ranks && weir_part_left(r, from, at) > 0) << j;
+        }
+        const weir_status status = weir_lines_await(c, &lines, mask, weir_line_flag(flag), walk->lane, &set);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+        WEIR_UNROLL
+        for (uint32_t j = 0; j < lines.count; j++) {
+            const uint32_t from = weir_batch_rank(lines.skipped, width - 1, j);
+            const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
+            if ((mask >> j & 1) != 0) {
+                weir_line_store_data(r->recv + from * r->part + at, weir_part_left(r, from, at), set.of[j], walk->lane);
+            }
         }
     }
     return WEIR_OK;
+}
+
+WEIR_FN weir_status weir_reduce_lines(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t width,
+                                      uint32_t dtype, uint32_t op, weir_coop coop)
+{
+    const weir_line_walk walk = weir_line_walk_of(coop);
+    const int gets_all = (r->to >> c->rank & 1) != 0;
+    uint32_t flag;
+    weir_parts_prefetch(c, r, weir_line_first_byte(&walk), walk.stride * WEIR_LINE_DATA, width);
+    const weir_status begun = weir_collective_begin(c, &flag);
+    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
+        return begun;
+    }
+    const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
+    weir_lines_scatter(c, r, flag, width, &walk);
+    weir_collective_announce(c, &r->what, NULL, flag, mailbox, coop);
+    weir_packet_advance(c->epoch, 0, 0, coop);
+    weir_status status = weir_lines_agree(weir_collective_compare(c, &r->what, NULL, flag, mailbox, coop), c->control);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    status = weir_lines_reduce(c, r, flag, width, &walk, dtype, op);
+    return WEIR_UNLIKELY(status != WEIR_OK) || !gets_all ? status : weir_lines_gather(c, r, flag, width, &walk);
 }
 
 /* Like weir_collective_reduce_packets. WEIR_ERR_INVALID for blocks that are not whole warps. */
@@ -264,86 +353,89 @@ WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, c
     if (WEIR_UNLIKELY(!weir_line_fits(coop))) {
         return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
     }
-    uint32_t flag;
+    return c->ranks <= 2   ? weir_reduce_lines(c, r, 2, dtype, op, coop)
+           : c->ranks <= 4 ? weir_reduce_lines(c, r, 4, dtype, op, coop)
+                           : weir_reduce_lines(c, r, WEIR_COLLECTIVE_RANKS, dtype, op, coop);
+}
+
+/* Sends all pieces of this rank, like weir_lines_scatter. */
+WEIR_FN void weir_lines_send(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag, uint32_t width,
+                             const weir_line_walk *walk)
+{
+    const uint32_t places = weir_batch_places(width);
+    WEIR_ROLLED
+    for (uint64_t i = walk->first; i < weir_line_count(m->most); i += places * walk->stride) {
+        weir_line_set data;
+        WEIR_UNROLL
+        for (uint32_t j = 0; j < (width - 1) * places; j++) {
+            const uint32_t k = j % (width - 1);
+            const uint32_t peer = weir_collective_peer(c, k);
+            const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
+            const int64_t left = k + 1 < c->ranks ? weir_left(m->send_bytes[peer], at) : 0;
+            weir_line_load_data(data.of[j], m->send + m->send_at[peer] + at, left, weir_line_flag(flag), walk->lane);
+        }
+        weir_arch_warp_converge();
+        WEIR_UNROLL
+        for (uint32_t j = 0; j < (width - 1) * places; j++) {
+            const uint32_t k = j % (width - 1);
+            const uint32_t peer = weir_collective_peer(c, k);
+            const uint64_t line = i + j / (width - 1) * walk->stride + walk->mine;
+            if (k + 1 < c->ranks && m->send_bytes[peer] > line * WEIR_LINE_DATA) {
+                weir_arch_store_line(weir_line_at(c, peer, 0, flag, line), walk->lane, data.of[j]);
+            }
+        }
+    }
+}
+
+/* Receives all pieces for this rank. */
+WEIR_FN weir_status weir_lines_receive(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
+                                       uint32_t width, const weir_line_walk *walk)
+{
+    WEIR_ROLLED
+    for (uint64_t i = walk->first; i < weir_line_count(m->most); i += weir_batch_places(width) * walk->stride) {
+        const weir_batch lines = weir_lines_batch(c, 0, flag, i + walk->mine, walk->stride, width);
+        weir_line_set set;
+        uint32_t mask = 0;
+        WEIR_PARTLY_SET(set);
+        WEIR_UNROLL
+        for (uint32_t j = 0; j < lines.count; j++) {
+            const uint32_t from = weir_batch_rank(lines.skipped, width - 1, j);
+            const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
+            mask |= (uint32_t)(from < c->ranks && m->recv_bytes[from] > at) << j;
+        }
+        const weir_status status = weir_lines_await(c, &lines, mask, weir_line_flag(flag), walk->lane, &set);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+        WEIR_UNROLL
+        for (uint32_t j = 0; j < lines.count; j++) {
+            const uint32_t from = weir_batch_rank(lines.skipped, width - 1, j);
+            const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
+            if ((mask >> j & 1) != 0) {
+                weir_line_store_data(m->recv + m->recv_at[from] + at, weir_left(m->recv_bytes[from], at), set.of[j],
+                                     walk->lane);
+            }
+        }
+    }
+    return WEIR_OK;
+}
+
+WEIR_FN weir_status weir_move_lines(const weir_dev_collective *c, const weir_collective_move *m, uint32_t width,
+                                    weir_coop coop)
+{
     const weir_line_walk walk = weir_line_walk_of(coop);
-    weir_parts_prefetch(c, r, weir_line_first_byte(&walk), 0, WEIR_COLLECTIVE_RANKS);
+    uint32_t flag;
+    weir_pieces_prefetch(c, m, weir_line_first_byte(&walk), walk.stride * WEIR_LINE_DATA, width);
     const weir_status begun = weir_collective_begin(c, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
-    const uint64_t count = weir_line_count(r->length);
-    for (uint64_t i = walk.first; i < count; i += walk.stride) {
-        weir_lines_scatter(c, r, flag, i + walk.mine, walk.lane);
-    }
-    weir_collective_announce(c, &r->what, NULL, flag, mailbox, coop);
+    weir_lines_send(c, m, flag, width, &walk);
+    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, mailbox, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_lines_agree(weir_collective_compare(c, &r->what, NULL, flag, mailbox, coop), c->control);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
-    for (uint64_t i = walk.first; i < count; i += walk.stride) {
-        status = weir_lines_reduce(c, r, flag, i + walk.mine, walk.lane, dtype, op);
-        if (WEIR_UNLIKELY(status != WEIR_OK)) {
-            return status;
-        }
-    }
-    for (uint64_t i = walk.first; i < count && (r->to >> c->rank & 1) != 0; i += walk.stride) {
-        status = weir_lines_gather(c, r, flag, i + walk.mine, walk.lane);
-        if (WEIR_UNLIKELY(status != WEIR_OK)) {
-            return status;
-        }
-    }
-    return WEIR_OK;
-}
-
-/* Sends line `line` of all pieces of this rank. */
-WEIR_FN void weir_lines_send(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag, uint64_t line,
-                             uint32_t lane)
-{
-    const uint64_t at = line * WEIR_LINE_DATA;
-    weir_line_set set;
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-        uint32_t peer = weir_collective_peer(c, k);
-        int64_t left = k + 1 < c->ranks ? weir_left(m->send_bytes[peer], at) : 0;
-        if (left > 0) {
-            weir_line_load_data(set.of[k], m->send + m->send_at[peer] + at, left, weir_line_flag(flag), lane);
-        }
-    }
-    weir_arch_warp_converge();
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-        uint32_t peer = weir_collective_peer(c, k);
-        if (k + 1 < c->ranks && weir_left(m->send_bytes[peer], at) > 0) {
-            weir_arch_store_line(weir_line_at(c, peer, 0, flag, line), lane, set.of[k]);
-        }
-    }
-}
-
-/* Receives line `line` of all pieces for this rank. */
-WEIR_FN weir_status weir_lines_receive(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
-                                       uint64_t line, uint32_t lane)
-{
-    const uint64_t at = line * WEIR_LINE_DATA;
-    weir_line_set set;
-    uint32_t mask = 0;
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        mask |= (uint32_t)(k < c->ranks && k != c->rank && m->recv_bytes[k] > at) << k;
-    }
-    weir_status status =
-        weir_lines_await(c, weir_lines_in(c, 0, flag) + WEIR_LINE_BYTES * line, mask, weir_line_flag(flag), lane, &set);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        if ((mask >> k & 1) != 0) {
-            weir_line_store_data(m->recv + m->recv_at[k] + at, weir_left(m->recv_bytes[k], at), set.of[k], lane);
-        }
-    }
-    return WEIR_OK;
+    const weir_status status = weir_lines_agree(weir_collective_keep(c, m, flag, mailbox, coop), c->control);
+    return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_lines_receive(c, m, flag, width, &walk);
 }
 
 /* Like weir_collective_move_packets. WEIR_ERR_INVALID for blocks that are not whole warps. */
@@ -354,31 +446,9 @@ WEIR_FN weir_status weir_collective_move_lines(const weir_dev_collective *c, con
     if (WEIR_UNLIKELY(!weir_line_fits(coop))) {
         return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
     }
-    uint32_t flag;
-    const weir_line_walk walk = weir_line_walk_of(coop);
-    weir_pieces_prefetch(c, m, weir_line_first_byte(&walk), 0, WEIR_COLLECTIVE_RANKS);
-    const weir_status begun = weir_collective_begin(c, &flag);
-    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
-        return begun;
-    }
-    const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
-    const uint64_t count = weir_line_count(m->most);
-    for (uint64_t i = walk.first; i < count; i += walk.stride) {
-        weir_lines_send(c, m, flag, i + walk.mine, walk.lane);
-    }
-    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, mailbox, coop);
-    weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_lines_agree(weir_collective_keep(c, m, flag, mailbox, coop), c->control);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
-    for (uint64_t i = walk.first; i < count; i += walk.stride) {
-        status = weir_lines_receive(c, m, flag, i + walk.mine, walk.lane);
-        if (WEIR_UNLIKELY(status != WEIR_OK)) {
-            return status;
-        }
-    }
-    return WEIR_OK;
+    return c->ranks <= 2   ? weir_move_lines(c, m, 2, coop)
+           : c->ranks <= 4 ? weir_move_lines(c, m, 4, coop)
+                           : weir_move_lines(c, m, WEIR_COLLECTIVE_RANKS, coop);
 }
 
 #endif

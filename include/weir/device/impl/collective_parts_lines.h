@@ -56,12 +56,14 @@ WEIR_FN void weir_parts_store_line(const weir_collective_parts *p, uint32_t rank
     }
 }
 
-/* The ranks in `mask` whose sequences reach line `line`. */
-WEIR_FN uint32_t weir_parts_reach(const weir_collective_parts *p, uint32_t mask, uint64_t line)
+/* The entries of the other ranks whose sequences reach line `line`. */
+WEIR_FN uint32_t weir_parts_reach(const weir_dev_collective *c, const weir_collective_parts *p, uint64_t line)
 {
+    uint32_t mask = weir_batch_others(c);
     WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        mask &= ~((uint32_t)(p->bytes[k] <= line * WEIR_LINE_DATA) << k);
+    for (uint32_t j = 0; j < WEIR_COLLECTIVE_RANKS - 1; j++) {
+        const uint32_t from = weir_batch_rank(c->rank, WEIR_COLLECTIVE_RANKS - 1, j);
+        mask &= ~((uint32_t)(p->bytes[from] <= line * WEIR_LINE_DATA) << j);
     }
     return mask;
 }
@@ -91,17 +93,17 @@ WEIR_FN void weir_parts_spread_line(const weir_dev_collective *c, const weir_col
 WEIR_FN weir_status weir_parts_take_line(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
                                          uint64_t line, uint32_t lane)
 {
-    const uint32_t mask = weir_parts_reach(p, weir_collective_others(c), line);
+    const weir_batch lines = weir_lines_batch(c, 0, flag, line, 0, WEIR_COLLECTIVE_RANKS);
+    const uint32_t mask = weir_parts_reach(c, p, line);
     weir_line_set set;
-    const weir_status status =
-        weir_lines_await(c, weir_lines_in(c, 0, flag) + WEIR_LINE_BYTES * line, mask, weir_line_flag(flag), lane, &set);
+    const weir_status status = weir_lines_await(c, &lines, mask, weir_line_flag(flag), lane, &set);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
     WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        if ((mask >> k & 1) != 0) {
-            weir_parts_store_line(p, k, line, lane, set.of[k]);
+    for (uint32_t j = 0; j < WEIR_COLLECTIVE_RANKS - 1; j++) {
+        if ((mask >> j & 1) != 0) {
+            weir_parts_store_line(p, weir_batch_rank(c->rank, WEIR_COLLECTIVE_RANKS - 1, j), line, lane, set.of[j]);
         }
     }
     return WEIR_OK;
@@ -131,10 +133,10 @@ WEIR_FN weir_status weir_parts_join_line(const weir_dev_collective *c, const wei
                                          uint64_t line, uint32_t lane)
 {
     const int there = p->bytes[c->rank] > line * WEIR_LINE_DATA;
+    const weir_batch lines = weir_lines_batch(c, 0, flag, line, 0, WEIR_COLLECTIVE_RANKS);
     weir_line_set set;
     const weir_status status =
-        weir_lines_await(c, weir_lines_in(c, 0, flag) + WEIR_LINE_BYTES * line, there ? weir_collective_others(c) : 0,
-                         weir_line_flag(flag), lane, &set);
+        weir_lines_await(c, &lines, there ? weir_batch_others(c) : 0, weir_line_flag(flag), lane, &set);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -149,11 +151,13 @@ WEIR_FN weir_status weir_parts_join_line(const weir_dev_collective *c, const wei
                 continue;
             }
             const uint64_t own = weir_word_load(piece.send, left);
+            uint64_t others[WEIR_COLLECTIVE_RANKS];
             uint64_t words[WEIR_COLLECTIVE_RANKS];
             WEIR_UNROLL
-            for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-                words[k] = k == c->rank ? own : k >= c->ranks ? 0 : half == 0 ? set.of[k][i].lo : set.of[k][i].hi;
+            for (uint32_t j = 0; j < WEIR_COLLECTIVE_RANKS - 1; j++) {
+                others[j] = j + 1 >= c->ranks ? 0 : half == 0 ? set.of[j][i].lo : set.of[j][i].hi;
             }
+            weir_batch_ordered(c, others, own, WEIR_COLLECTIVE_RANKS, words);
             weir_word_store(piece.recv, left, weir_parts_join_words(c, words, piece.dtype, p->op));
         }
     }
