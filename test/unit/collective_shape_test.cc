@@ -99,6 +99,32 @@ TEST(CollectiveShape, SomeHaveAMultiprocessorForEachBlock)
     }
 }
 
+// Blocks that are too few for the data have more threads, except in a user's kernel, whose registers are unknown.
+TEST(CollectiveShape, FewBlocksByPacketsHaveMoreThreads)
+{
+    weir_collective c = make(132, 2, false);
+    const uint64_t bytes = 16 << 10; // 2,048 packets: eight blocks of 256 threads, and one warp
+    weiri_work work = work_of(WEIR_ALLREDUCE, bytes, bytes / 2);
+    const weir_shape enough = choose(&c, work, WEIR_FORM_ONCE);
+    EXPECT_EQ(enough.blocks, 9u);
+    EXPECT_EQ(enough.threads, 256u);
+    c.forced = 8;
+    const weir_shape few = choose(&c, work, WEIR_FORM_ONCE);
+    EXPECT_EQ(few.blocks, 8u);
+    EXPECT_EQ(few.threads, 384u);
+    EXPECT_EQ(choose(&c, work_of(WEIR_ALLREDUCE, 1 << 20, 1 << 19), WEIR_FORM_LINES).threads, 384u);
+    EXPECT_EQ(choose(&c, work_of(WEIR_ALLREDUCE, 1 << 20, 1 << 19), WEIR_FORM_SLOTS).threads, 1024u);
+    work.alone = true;
+    EXPECT_EQ(choose(&c, work, WEIR_FORM_ONCE).threads, 256u);
+    work.alone = false;
+    c.threads = c.most_threads = 128; // opts.threads
+    EXPECT_EQ(choose(&c, work, WEIR_FORM_ONCE).threads, 128u);
+    c.threads = 0;
+    c.most_threads = 1024;
+    c.many = false; // a CPU
+    EXPECT_EQ(choose(&c, work, WEIR_FORM_ONCE).threads, 256u);
+}
+
 // A staging that has not grown has slots for some columns only. Zero copies need no slots.
 TEST(CollectiveShape, OnlyColumnsWithSlotsGoBySlots)
 {

@@ -523,7 +523,7 @@ static weir_status measure_sizes(perf_bench *b, const perf_list *sizes)
 static void choose_threads(const perf_rank *rank, perf_list *out)
 {
     static const perf_list own = { { 0 }, 1 };
-    static const perf_list of_gpus = { { 0, 256, 128, 512, 1024 }, 5 };
+    static const perf_list of_gpus = { { 0, 256, 128, 384, 512, 1024 }, 6 };
     *out = rank->options->threads;
     if (out->count == 0) {
         *out = rank->gpu && rank->options->tune != NULL ? of_gpus : own;

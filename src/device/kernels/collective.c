@@ -1,12 +1,12 @@
 /* collective.c - see collective.h. Failures become the communicator's sticky error. */
 #include "src/device/kernels/collective.h"
 
-WEIR_KERNEL(weiri_move_packets, weiri_move_args)
+WEIRI_PACKET_KERNEL(weiri_move_packets, weiri_move_args)
 {
     (void)weir_collective_move_packets(&args->collective, &args->move, coop);
 }
 
-WEIR_KERNEL(weiri_move_lines, weiri_move_args)
+WEIRI_PACKET_KERNEL(weiri_move_lines, weiri_move_args)
 {
     (void)weir_collective_move_lines(&args->collective, &args->move, coop);
 }

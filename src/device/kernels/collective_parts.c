@@ -6,12 +6,12 @@
  * half of the registers. */
 #define SLOT_BOUNDS WEIRI_SLOT_THREADS, 1
 
-WEIR_KERNEL(weiri_parts_gather_packets, weiri_parts_args)
+WEIRI_PACKET_KERNEL(weiri_parts_gather_packets, weiri_parts_args)
 {
     (void)weir_collective_gather_parts_packets(&args->collective, &args->parts, coop);
 }
 
-WEIR_KERNEL(weiri_parts_gather_lines, weiri_parts_args)
+WEIRI_PACKET_KERNEL(weiri_parts_gather_lines, weiri_parts_args)
 {
     (void)weir_collective_parts_lines(&args->collective, &args->parts, 0, coop);
 }
@@ -21,12 +21,12 @@ WEIR_KERNEL_FOR(weiri_parts_gather_slots, weiri_parts_args, SLOT_BOUNDS)
     (void)weir_collective_gather_parts_slots(&args->collective, &args->parts, coop);
 }
 
-WEIR_KERNEL(weiri_parts_reduce_packets, weiri_parts_args)
+WEIRI_PACKET_KERNEL(weiri_parts_reduce_packets, weiri_parts_args)
 {
     (void)weir_collective_reduce_parts_packets(&args->collective, &args->parts, coop);
 }
 
-WEIR_KERNEL(weiri_parts_reduce_lines, weiri_parts_args)
+WEIRI_PACKET_KERNEL(weiri_parts_reduce_lines, weiri_parts_args)
 {
     (void)weir_collective_parts_lines(&args->collective, &args->parts, 1, coop);
 }

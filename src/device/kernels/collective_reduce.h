@@ -7,7 +7,7 @@
  * Therefore it has no include guard. */
 #include "src/device/kernels/collective.h"
 
-#define REDUCE_KERNEL(name, args_type) WEIR_KERNEL(name, args_type)
+#define REDUCE_KERNEL(name, args_type) WEIRI_PACKET_KERNEL(name, args_type)
 #define REDUCE_LARGE_KERNEL(name, args_type) WEIR_KERNEL_FOR(name, args_type, WEIRI_SLOT_THREADS)
 
 REDUCE_KERNEL(REDUCE_NAME(once), weiri_reduce_args)

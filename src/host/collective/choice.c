@@ -124,15 +124,17 @@ static const weiri_row *look_up(const weir_collective *collective, const weiri_w
     return row != NULL ? row : look_up_own(collective, work);
 }
 
-static uint32_t most_threads(weir_collective_form form)
+static uint32_t most_threads(const weiri_work *work, weir_collective_form form)
 {
-    return form == WEIR_FORM_SLOTS ? WEIRI_SLOT_THREADS : WEIRI_PACKET_THREADS;
+    return form == WEIR_FORM_SLOTS ? WEIRI_SLOT_THREADS
+           : work->alone           ? WEIRI_USUAL_PACKET_THREADS
+                                   : WEIRI_PACKET_THREADS;
 }
 
 /* With many blocks, half of the threads in each fill the link and leave room for other kernels. */
 uint32_t weiri_choice_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks)
 {
-    const uint32_t most = most_threads(form);
+    const uint32_t most = form == WEIR_FORM_SLOTS ? WEIRI_SLOT_THREADS : WEIRI_USUAL_PACKET_THREADS;
     const uint32_t usual = form != WEIR_FORM_SLOTS         ? most
                            : blocks > collective->sm_limit ? WEIRI_OVERSUBSCRIBED_THREADS
                            : blocks >= MANY_BLOCKS         ? most / 2
@@ -217,15 +219,19 @@ weir_status weiri_choose(const weir_collective *collective, const weiri_work *wo
                           chosen == WEIR_FORM_LINES && !collective->host.lines ? ", and the link keeps no lines" : "");
     }
     const uint32_t room = weiri_choice_most_blocks(collective, work, chosen);
-    const uint32_t blocks = row != NULL && row->blocks != 0 ? row->blocks : count_blocks(collective, work, chosen);
+    const uint32_t needed = count_blocks(collective, work, chosen);
+    const uint32_t blocks = row != NULL && row->blocks != 0 ? row->blocks : needed;
     shape->blocks = blocks < room ? blocks : room;
     if (shape->blocks > collective->sm_limit && shape->blocks < 2 * collective->sm_limit) {
         shape->blocks = collective->sm_limit; /* blocks of twice the threads each */
     }
     const uint32_t usual = weiri_choice_threads(collective, chosen, shape->blocks);
-    const uint32_t most = shape->blocks > collective->sm_limit ? usual : most_threads(chosen);
+    const uint32_t most = shape->blocks > collective->sm_limit ? usual : most_threads(work, chosen);
     const uint32_t bound = collective->most_threads < most ? collective->most_threads : most;
-    shape->threads = row == NULL || row->threads == 0 ? usual : row->threads < bound ? row->threads : bound;
+    /* By packets and lines, blocks that are too few for the data have more threads. */
+    const bool crowded = collective->many && chosen != WEIR_FORM_SLOTS && shape->blocks < needed;
+    const uint32_t wished = row != NULL && row->threads != 0 ? row->threads : crowded ? bound : usual;
+    shape->threads = wished < bound ? wished : bound;
     *form = chosen;
     return WEIR_OK;
 }

@@ -209,6 +209,10 @@ weir_status weiri_plan_describe(const weir_collective *collective, const char *n
 
 /* ---- choice.c -------------------------------------------------------------------------------------------------- */
 
+/* Threads of a block by packets and lines where blocks are enough, and most in a kernel of a user, whose registers are
+ * unknown. */
+#define WEIRI_USUAL_PACKET_THREADS 256u
+
 /* Blocks by slots that share a multiprocessor, and threads of each: each thread has 64 registers. */
 #define WEIRI_OVERSUBSCRIPTION 4u
 #define WEIRI_OVERSUBSCRIBED_THREADS 256u
@@ -233,7 +237,8 @@ typedef struct weiri_work {
 bool weiri_choice_needs_growth(const weir_collective *collective, const weiri_work *work);
 /* Most blocks of a kernel of the library. */
 uint32_t weiri_choice_most_blocks(const weir_collective *collective, const weiri_work *work, weir_collective_form form);
-/* Threads of each of `blocks` blocks, unless a row of a tuning file sets them. */
+/* Threads of each of `blocks` blocks, unless a row of a tuning file sets them, or blocks by packets or lines are too
+ * few for the data. */
 uint32_t weiri_choice_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks);
 /* Sets *form if it is WEIR_FORM_AUTO, and the shape. WEIR_ERR_LIMIT: a forced form has no room for the data. */
 weir_status weiri_choose(const weir_collective *collective, const weiri_work *work, const char *name,
