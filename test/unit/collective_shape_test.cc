@@ -188,10 +188,43 @@ TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
             c.limited = !forced;
             c.sm_limit = forced ? 132 : limit;
             const uint64_t most = limit * (56 << 10);
-            EXPECT_EQ(form_of(&c, most), most <= 256 << 10 ? WEIR_FORM_ONCE : WEIR_FORM_LINES) << limit;
+            EXPECT_EQ(form_of(&c, most), WEIR_FORM_LINES) << limit;
             EXPECT_EQ(form_of(&c, most + 2), WEIR_FORM_SLOTS) << limit;
         }
     }
+}
+
+// Under an SM limit packets carry what the threads read at once: 12 KiB for each block between two ranks.
+TEST(CollectiveShape, AnSmLimitLeavesTheRestToLines)
+{
+    weir_collective c = make(132, 2, false);
+    EXPECT_EQ(form_of(&c, 256 << 10), WEIR_FORM_ONCE);
+    c.limited = true;
+    for (uint32_t limit : { 1u, 2u, 8u, 16u }) {
+        c.sm_limit = limit;
+        EXPECT_EQ(form_of(&c, limit * (12 << 10)), WEIR_FORM_ONCE) << limit;
+        EXPECT_EQ(form_of(&c, limit * (12 << 10) + 2), WEIR_FORM_LINES) << limit;
+    }
+    c.sm_limit = 22;
+    EXPECT_EQ(form_of(&c, 256 << 10), WEIR_FORM_ONCE);
+    c.sm_limit = 1;
+    c.host.lines = false; // a link that keeps no lines
+    EXPECT_EQ(form_of(&c, 32 << 10), WEIR_FORM_ONCE);
+    c.host.lines = true;
+    weir_collective_form form = WEIR_FORM_AUTO;
+    weir_shape shape = {};
+    weiri_work work = work_of(WEIR_ALLGATHER, 32 << 10, 16 << 10);
+    work.device = &c.device;
+    EXPECT_EQ(weiri_choose(&c, &work, "test", &form, &shape), WEIR_OK);
+    EXPECT_EQ(form, WEIR_FORM_LINES);
+    c.device.ranks = 4; // a thread has two places at once, not four
+    c.sm_limit = 8;
+    EXPECT_EQ(form_of(&c, 48 << 10), WEIR_FORM_ONCE);
+    form = WEIR_FORM_AUTO;
+    work = work_of(WEIR_ALLREDUCE, 64 << 10, 16 << 10); // a place for each thread, in two trips
+    work.device = &c.device;
+    EXPECT_EQ(weiri_choose(&c, &work, "test", &form, &shape), WEIR_OK);
+    EXPECT_EQ(form, WEIR_FORM_PACKETS);
 }
 
 TEST(CollectiveShape, RowsOfTheNextSmallerLimitCount)

@@ -84,6 +84,27 @@ static bool is_for_slots(const weir_collective *collective, const weiri_work *wo
     return limit != 0 && work->bytes > limit * LIMITED_BYTES;
 }
 
+/* Whether packets take too long under an SM limit: a thread has more of them than it reads at once. Lines carry 15
+ * words where packets carry 8, and in two trips a rank joins only its part. By packets in two trips a thread has one
+ * place.
+ *
+ * The rule comes from figures of two H100 (allreduce, 2026-11-25), when a round was one packet of each of 256 threads.
+ * Once took about 1.2 us a round: 22.0 us for 256 KiB by 8 blocks (16 rounds), 12.3 by 16 blocks (8), 8.0 by 32 (4).
+ * Lines took about 3.4 us a round: 22.7 us for 1 MiB by 24 blocks (6 rounds), 19.3 by 32 blocks (5). So 256 KiB by
+ * lines would have taken 19 us by 8 blocks, 13 by 16 and 9 by 32: once is faster up to about 8 of those rounds. That
+ * is 16 KiB for each block, and near the 12 KiB that a block of WEIRI_PACKET_THREADS reads at once of two ranks. */
+static bool is_too_much_for_packets(const weir_collective *collective, const weiri_work *work,
+                                    weir_collective_form form)
+{
+    const uint32_t ranks = collective->device.ranks;
+    const uint32_t width = ranks <= 2 ? 2 : ranks <= 4 ? 4 : WEIR_COLLECTIVE_RANKS;
+    const bool two_trips = form == WEIR_FORM_PACKETS && (work->kind == WEIR_ALLREDUCE || work->kind == WEIR_REDUCE);
+    const uint64_t place = (uint64_t)limit_of(collective) * WEIRI_PACKET_THREADS * 8;
+    const uint64_t most = two_trips ? place : place * weir_batch_places(width);
+    return most != 0 && has_room(collective, work, WEIR_FORM_LINES) &&
+           ((form == WEIR_FORM_ONCE && work->bytes > most) || (form == WEIR_FORM_PACKETS && work->piece > most));
+}
+
 /* The row of the tuning file, or NULL: of those that fit the one with the greatest SM limit, and of equal limits the
  * first. */
 static const weiri_row *look_up_tuned(const weir_collective *collective, const weiri_work *work)
@@ -110,7 +131,8 @@ static const weiri_row *look_up_own(const weir_collective *collective, const wei
     for (size_t i = 0; i < OWN_ROWS; i++) {
         const weiri_row *row = &own_rows[i];
         if ((row->kinds >> work->kind & 1) != 0 && collective->device.ranks <= row->ranks &&
-            work->bytes <= row->bytes && has_room(collective, work, row->form)) {
+            work->bytes <= row->bytes && has_room(collective, work, row->form) &&
+            !is_too_much_for_packets(collective, work, row->form)) {
             return row;
         }
     }
