@@ -86,8 +86,8 @@ typedef struct weir_collective_opts {
                                   Unless blocks or threads are given, operations by slots among more than two ranks,
                                   each with its own GPU, put four blocks of 256 threads on each multiprocessor, which
                                   leaves no room for other kernels */
-    uint32_t threads;          /* most of a block; default on a GPU 256 by packets and lines, or 384 where blocks are
-                                  too few for the data; 1,024 by slots, or 512 where blocks are many */
+    uint32_t threads;          /* most of a block; default on a GPU 256 by packets and lines, or 384 where an SM limit
+                                  leaves few blocks; 1,024 by slots, or 512 where blocks are many */
     weir_collective_form form; /* forced; the same on all ranks */
     bool check_pointers;       /* each call asks whether the device can access all of send and recv, which takes some
                                   microseconds: WEIR_ERR_INVALID or WEIR_ERR_RANGE before anything is launched */

@@ -549,8 +549,8 @@ WEIR_FN uint32_t weir_arch_fresh(uint32_t value)
     return value;
 }
 
-/* Begins to fetch the cache line at `p` into the nearest cache. No address makes it fail: it may be that of memory that
- * was freed. */
+/* Begins to fetch the cache line at `p` into the nearest cache. The memory may have been freed: PTX names no error of a
+ * prefetch, and CPUs ignore such addresses. */
 WEIR_FN void weir_arch_prefetch(const void *p)
 {
 #if defined(__CUDA_ARCH__)

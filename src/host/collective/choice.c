@@ -250,8 +250,10 @@ weir_status weiri_choose(const weir_collective *collective, const weiri_work *wo
     const uint32_t usual = weiri_choice_threads(collective, chosen, shape->blocks);
     const uint32_t most = shape->blocks > collective->sm_limit ? usual : most_threads(work, chosen);
     const uint32_t bound = collective->most_threads < most ? collective->most_threads : most;
-    /* By packets and lines, blocks that are too few for the data have more threads. */
-    const bool crowded = collective->many && chosen != WEIR_FORM_SLOTS && shape->blocks < needed;
+    /* Where an SM limit leaves too few blocks for the data, those by packets and lines have more threads. Without a
+     * limit 256 threads were measured. */
+    const bool crowded =
+        collective->many && chosen != WEIR_FORM_SLOTS && limit_of(collective) != 0 && shape->blocks < needed;
     const uint32_t wished = row != NULL && row->threads != 0 ? row->threads : crowded ? bound : usual;
     shape->threads = wished < bound ? wished : bound;
     *form = chosen;
