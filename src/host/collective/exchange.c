@@ -180,8 +180,8 @@ static void add_copies(exchange *e, weir_collective_exchange *x, uint32_t used)
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Blocks for rings under an SM limit: one for each lane, or a quarter of a small limit. With one block there are none,
- * and no ring: a block serves rings or a column. */
+/* Blocks for rings under an SM limit: one for each lane, or a quarter of a small limit. A limit of one block leaves no
+ * ring, because a block serves either rings or a column. */
 static uint32_t ring_blocks(uint32_t limit, uint32_t ranks)
 {
     const uint64_t blocks = least(2 * ((uint64_t)ranks - 1), limit / 4);
@@ -194,7 +194,7 @@ uint32_t weiri_exchange_columns(uint32_t limit, uint32_t ranks)
     return rest < 2 ? 1 : rest / 2;
 }
 
-/* What the lanes of a launch have. */
+/* The transfers in the lanes of a launch. */
 typedef struct lane_contents {
     uint64_t pieces;      /* of transfers that take columns */
     bool sends, receives; /* such pieces */

@@ -304,8 +304,7 @@ typedef struct weir_exchange_state {
     uint8_t grown;   /* the piece goes through the second memory */
 } weir_exchange_state;
 
-/* Finds the next piece of the column, or the next small transfer, from transfer `next` on. Returns 0 if there is none.
- */
+/* Finds the next piece of the column, or the next small transfer, from transfer `next` on. Returns 0 at the end. */
 WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
                                     uint32_t column, weir_exchange_state *s)
 {

@@ -60,7 +60,7 @@ WEIR_FN weir_batch weir_packets_batch(const weir_dev_collective *c, uint32_t sec
     return weir_batch_of(c, weir_packets_in(c, section, flag) + 16 * first, c->packet_room, 16 * stride, width);
 }
 
-/* What this rank joins: `bytes` of its own data, and the other ranks' packets of section 0. */
+/* The data that this rank joins: `bytes` bytes of its own, and the other ranks' packets of section 0. */
 typedef struct weir_packets_part {
     const char *own;
     char *out; /* NULL: this rank does not keep the results */
