@@ -165,31 +165,51 @@ TEST(CollectiveShape, RowsAreBound)
     }
 }
 
-weir_collective_form form_of(const weir_collective *c, uint64_t bytes)
+weir_collective_form form_for(const weir_collective *c, weiri_work work)
 {
     weir_collective_form form = WEIR_FORM_AUTO;
     weir_shape shape = {};
-    weiri_work work = work_of(WEIR_ALLREDUCE, bytes, bytes / 2);
     work.device = &c->device;
     EXPECT_EQ(weiri_choose(c, &work, "test", &form, &shape), WEIR_OK);
     return form;
 }
 
+weir_collective_form form_of(const weir_collective *c, uint64_t bytes)
+{
+    return form_for(c, work_of(WEIR_ALLREDUCE, bytes, bytes / 2));
+}
+
+// The most bytes for each multiprocessor of an SM limit that lines carry, by operation and with registered memory.
 TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
 {
+    const struct {
+        weir_collective_kind kind;
+        bool zero_copy;
+        uint64_t kib;
+    } rows[] = {
+        { WEIR_ALLREDUCE, false, 300 }, { WEIR_REDUCE_SCATTER, false, 300 }, { WEIR_BROADCAST, false, 300 },
+        { WEIR_ALLGATHER, false, 600 }, { WEIR_ALL_TO_ALL, false, 600 },     { WEIR_ALLREDUCE, true, 112 },
+        { WEIR_ALLGATHER, true, 180 },
+    };
     weir_collective c = make(132, 2, false);
     c.device.packet_room = 64 << 20;
     EXPECT_EQ(form_of(&c, 8 << 20), WEIR_FORM_LINES);
     c.forced = 132; // all
     EXPECT_EQ(form_of(&c, 8 << 20), WEIR_FORM_LINES);
-    for (uint32_t limit : { 1u, 8u, 16u, 24u, 32u }) {
-        for (bool forced : { false, true }) {
-            c.forced = forced ? limit : 0;
-            c.limited = !forced;
-            c.sm_limit = forced ? 132 : limit;
-            const uint64_t most = limit * (56 << 10);
-            EXPECT_EQ(form_of(&c, most), WEIR_FORM_LINES) << limit;
-            EXPECT_EQ(form_of(&c, most + 2), WEIR_FORM_SLOTS) << limit;
+    for (const auto &row : rows) {
+        for (uint32_t limit : { 1u, 4u, 8u, 13u }) {
+            for (bool forced : { false, true }) {
+                c.forced = forced ? limit : 0;
+                c.limited = !forced;
+                c.sm_limit = forced ? 132 : limit;
+                const uint64_t most = limit * (row.kib << 10);
+                weiri_work work = work_of(row.kind, most, most / 2);
+                work.zero_copy = row.zero_copy;
+                EXPECT_EQ(form_for(&c, work), WEIR_FORM_LINES) << row.kind << " by " << limit;
+                work = work_of(row.kind, most + 2, most / 2 + 1);
+                work.zero_copy = row.zero_copy;
+                EXPECT_EQ(form_for(&c, work), WEIR_FORM_SLOTS) << row.kind << " by " << limit;
+            }
         }
     }
 }

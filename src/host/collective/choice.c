@@ -11,7 +11,6 @@
 #define RANGE_LEAST ((uint64_t)16 << 10)
 #define ZERO_COPY_LEAST ((uint64_t)1 << 20)
 #define MANY_BLOCKS 64u
-#define LIMITED_BYTES ((uint64_t)56 << 10)
 
 /* ---- choice ------------------------------------------------------------------------------------------------- */
 
@@ -56,14 +55,6 @@ static bool has_room(const weir_collective *collective, const weiri_work *work, 
     }
 }
 
-/* True if the data goes by slots directly between buffers of users: above these sizes that is the fastest form on two
- * H200. */
-static bool is_zero_copy(const weiri_work *work)
-{
-    const bool reduces = (REDUCTIONS >> work->kind & 1) != 0;
-    return work->zero_copy && work->piece > (reduces ? ZERO_COPY_LEAST : 2 * ZERO_COPY_LEAST);
-}
-
 /* The number of multiprocessors to which the caller limits the collective, or 0. */
 static uint32_t limit_of(const weir_collective *collective)
 {
@@ -73,15 +64,28 @@ static uint32_t limit_of(const weir_collective *collective)
     return collective->limited ? collective->sm_limit : 0;
 }
 
-/* Slots carry what is larger than LIMITED_BYTES for each multiprocessor of an SM limit.
+/* Whether the bytes for each multiprocessor of an SM limit are more than lines carry in the time of slots, or, with
+ * `zero_copy`, in the time of slots directly between buffers of users. Rank for rank, reductions and broadcasts move
+ * about twice as much as the other operations.
  *
- * The bound is an estimate from figures of two H200 (allreduce, f16, 8, 16 and 32 blocks, 2026-11-22). By lines a call
- * takes 3.5 us, and 385 us for each MB that a block has (1 and 4 MiB). By slots it takes 22 us, and 60 to 110 us for
- * each MB (16 and 64 MiB). Both take the same time at 55 to 65 KiB a block. */
-static bool is_for_slots(const weir_collective *collective, const weiri_work *work)
+ * The bounds are KiB where both took the same time between two H100 (2026-11-25, collectives-forms-2xh100.csv). Between
+ * 4 and 32 blocks they lay at 256 to 500 for reductions and 420 to 1,100 for moves, and, with zero copies, at 64 to 158
+ * and 164 to 200. */
+static bool is_too_much_for_lines(const weir_collective *collective, const weiri_work *work, bool zero_copy)
 {
+    const bool twice = ((REDUCTIONS | 1u << WEIR_BROADCAST) >> work->kind & 1) != 0;
+    const uint64_t most = zero_copy ? (twice ? 112 : 180) : twice ? 300 : 600;
     const uint32_t limit = limit_of(collective);
-    return limit != 0 && work->bytes > limit * LIMITED_BYTES;
+    return limit != 0 && work->bytes > limit * (most << 10);
+}
+
+/* True if the data goes by slots directly between buffers of users. Without an SM limit that is the fastest form on two
+ * H200 from these sizes on. */
+static bool is_zero_copy(const weir_collective *collective, const weiri_work *work)
+{
+    const bool reduces = (REDUCTIONS >> work->kind & 1) != 0;
+    return work->zero_copy && (work->piece > (reduces ? ZERO_COPY_LEAST : 2 * ZERO_COPY_LEAST) ||
+                               is_too_much_for_lines(collective, work, true));
 }
 
 /* Whether packets take too long under an SM limit: a thread has more of them than it reads at once. Lines carry 15
@@ -125,7 +129,7 @@ static const weiri_row *look_up_tuned(const weir_collective *collective, const w
 /* The first of the library's rows that fits, or NULL. */
 static const weiri_row *look_up_own(const weir_collective *collective, const weiri_work *work)
 {
-    if (is_zero_copy(work) || is_for_slots(collective, work)) {
+    if (is_zero_copy(collective, work) || is_too_much_for_lines(collective, work, false)) {
         return NULL;
     }
     for (size_t i = 0; i < OWN_ROWS; i++) {
@@ -305,9 +309,10 @@ static void describe_choice(const weir_collective *collective, const weiri_work 
                        ours ? "a row of the library" : "WEIR_COLLECTIVE_TABLE", (unsigned long long)row->bytes);
     } else {
         (void)snprintf(text, bytes, "%s",
-                       is_zero_copy(work)               ? "all ranks have registered the memory"
-                       : is_for_slots(collective, work) ? "the SM limit leaves too few blocks for another form"
-                                                        : "no row fits");
+                       is_zero_copy(collective, work) ? "all ranks have registered the memory"
+                       : is_too_much_for_lines(collective, work, false)
+                           ? "the SM limit leaves too few blocks for another form"
+                           : "no row fits");
     }
 }
 
