@@ -1,7 +1,7 @@
 // Promises of exchanges: small transfers by rings, and others by columns; docs/memory-ordering.md.
 #include "weir/device/collective.h"
 
-#include "weir/device/impl/collective_exchange.h"
+#include "weir/device/impl/collective_exchange_alone.h"
 
 #include "test/litmus/litmus.h"
 
@@ -15,9 +15,10 @@ constexpr uint64_t SLOT_BYTES = 128;
 constexpr uint64_t MEMORY = 32 << 10;
 
 // Rank 0 sends the transfers of SENDS to rank 1, and rank 1 those of ANSWERS to rank 0, in ROUNDS launches. Each word
-// of a transfer is new. Each rank has a grid of BLOCKS blocks of two threads. Rank 1 begins after DELAY turns.
+// of a transfer is new. Each rank has a grid of BLOCKS blocks of two threads. Rank 1 begins after DELAY turns. With
+// ALONE, each block serves one lane.
 template <uint32_t BLOCKS, uint32_t RINGS, uint64_t WORDS, uint32_t SENDS, uint32_t ANSWERS, uint32_t ROUNDS,
-          uint32_t DELAY = 0>
+          uint32_t DELAY = 0, bool ALONE = false>
 struct Exchanging : Pair {
     static constexpr uint32_t SIZE = 2 * BLOCKS; // threads of a rank
     static constexpr uint32_t threads = 2 * SIZE;
@@ -98,7 +99,8 @@ struct Exchanging : Pair {
                 }
             }
             check(weir_coop_sync(grid)); // the launch
-            check(weir_collective_exchange_all(&collective[r], &exchange[r], grid));
+            check(ALONE ? weir_collective_exchange_alone(&collective[r], &exchange[r], grid)
+                        : weir_collective_exchange_all(&collective[r], &exchange[r], grid));
             check(weir_coop_sync(grid)); // its end
             for (uint32_t k = 0; k < (r == 0 ? ANSWERS : SENDS) && grid.rank == 0; k++) {
                 for (uint64_t word = 0; word < WORDS; word++) {
@@ -119,6 +121,22 @@ TEST(LitmusExchange, OneBlockServesBothRings) { holds<Exchanging<1, 1, 2, 5, 5, 
 TEST(LitmusExchange, ColumnsSignal)
 {
     holds<Exchanging<2, 0, 4, 2, 1, 2>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);
+}
+
+// Up to three messages of a launch go through the two slots of a column.
+TEST(LitmusExchange, SlotsOfAColumnAreNotOverwritten) { holds<Exchanging<2, 0, 4, 5, 0, 2>>(WEIRT_WEAK_NO_RELEASE); }
+
+// The same by blocks that serve one lane each.
+TEST(LitmusExchange, RingsOfBlocksAlone) { holds<Exchanging<2, 2, 3, 2, 2, 2, 0, true>>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusExchange, SlotsOfARingOfABlockAlone) { holds<Exchanging<1, 1, 2, 7, 0, 1, 0, true>>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusExchange, RingsOfBlocksAloneBetweenLaunches) { holds<Exchanging<1, 1, 2, 1, 0, 6, 400, true>>(0); }
+TEST(LitmusExchange, ColumnsOfBlocksAloneSignal)
+{
+    holds<Exchanging<2, 0, 4, 2, 0, 2, 0, true>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);
+}
+TEST(LitmusExchange, SlotsOfAColumnOfABlockAlone)
+{
+    holds<Exchanging<2, 0, 4, 5, 0, 2, 0, true>>(WEIRT_WEAK_NO_RELEASE);
 }
 
 } // namespace

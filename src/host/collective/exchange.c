@@ -233,16 +233,26 @@ static uint32_t ring_threads(uint64_t bytes, uint32_t most)
     return (uint32_t)least(warps * WARP, most);
 }
 
-/* Divides the lanes among blocks, and returns the shape of the launch. */
-static weir_shape divide(const weir_collective *collective, weir_collective_exchange *x, uint32_t limit)
+/* Divides the lanes among blocks, sets *kernel and returns the shape of the launch. If the limit allows it, each block
+ * has one lane. */
+static weir_shape divide(const weir_collective *collective, weir_collective_exchange *x, uint32_t limit,
+                         uint32_t *kernel)
 {
     const lane_contents all = contents_of(x);
     const uint32_t columns = x->columns > x->far ? x->columns : x->far;
     const uint32_t copying = (uint32_t)least(limit, (all.copied + WEIR_EXCHANGE_PIECE - 1) / WEIR_EXCHANGE_PIECE);
-    x->rings = all.small ? (uint32_t)least(x->lanes, ring_blocks(limit, collective->device.ranks)) : 0;
-    x->sides = all.sends && all.receives && x->rings + 2 * columns <= limit ? 2 : 1;
     x->only = x->lanes == 1 && x->lane[0].count == 1 && all.pieces == 1;
-    const uint32_t moving = x->rings + (x->only != 0 ? 1 : all.pieces != 0 ? x->sides * columns : 0);
+    const uint32_t rings = all.small ? x->lanes : 0;
+    const uint32_t alone = rings + (x->only != 0 ? 1 : all.pieces != 0 ? x->lanes * columns : 0);
+    uint32_t moving = alone;
+    if (*kernel == WEIRI_EXCHANGE_INSIDE && alone <= limit) {
+        *kernel = WEIRI_EXCHANGE_ALONE;
+        x->rings = rings;
+    } else {
+        x->rings = all.small ? (uint32_t)least(x->lanes, ring_blocks(limit, collective->device.ranks)) : 0;
+        x->sides = all.sends && all.receives && x->rings + 2 * columns <= limit ? 2 : 1;
+        moving = x->rings + (x->only != 0 ? 1 : all.pieces != 0 ? x->sides * columns : 0);
+    }
     weir_shape shape = { moving > copying ? moving : copying, 0 };
     shape.blocks = shape.blocks == 0 ? 1 : shape.blocks;
     shape.threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, shape.blocks);
@@ -280,10 +290,11 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
         return WEIR_OK;
     }
     weiri_step step = *call;
-    const weir_shape shape = divide(collective, x, limit);
+    uint32_t kernel = args->rails != NULL ? WEIRI_EXCHANGE_FAR : WEIRI_EXCHANGE_INSIDE;
+    const weir_shape shape = divide(collective, x, limit, &kernel);
     step.call.blocks = shape.blocks;
     step.threads = shape.threads;
-    return weiri_launch_exchange(collective, &step, args);
+    return weiri_launch_exchange(collective, &step, kernel, args);
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */

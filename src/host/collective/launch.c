@@ -90,13 +90,12 @@ weir_status weiri_launch_copies(const weir_collective *collective, const weiri_s
     return launch(collective, weiri_collective_kernels[kernel], step, args);
 }
 
-weir_status weiri_launch_exchange(const weir_collective *collective, const weiri_step *step, weiri_exchange_args *args)
+weir_status weiri_launch_exchange(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
+                                  weiri_exchange_args *args)
 {
     const weir_collective_what what = { weiri_call_word(&step->call), 0, step->count };
     set_handle(collective, &collective->device, &what, &args->collective);
-    return launch(collective,
-                  weiri_collective_exchange_kernels[args->rails != NULL ? WEIRI_EXCHANGE_FAR : WEIRI_EXCHANGE_INSIDE],
-                  step, args);
+    return launch(collective, weiri_collective_exchange_kernels[kernel], step, args);
 }
 
 /* The kernel that joins the parts by slots. */

@@ -21,7 +21,7 @@
  *
  * A block serves one column of several lanes at once, or the rings of several lanes. It takes the lanes in the order in
  * which they become ready, so no lane waits for another one. Neither the order nor the size of transfers can make ranks
- * wait for each other.
+ * wait for each other. If there are enough blocks, each serves one lane (impl/collective_exchange_alone.h).
  *
  * The first message of a piece carries the sender's call. The receiver compares it with its own. If the two ends differ
  * in the count, one may use the ring and the other a column: a receiver that waits looks for its transfer there too. */
@@ -362,11 +362,10 @@ WEIR_FN uint32_t weir_exchange_ready(const weir_dev_collective *c, const weir_ex
 }
 
 /* Before the first message of a piece is passed: finds its slots. Both ends find the same room. Slots of the second
- * memory are long: a piece goes through them in four messages or more, so that the receiver begins early. Inlined, it
- * would cost the kernel between hosts half of its registers. */
-WEIR_FN_FLAT void weir_exchange_place(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                      const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                      weir_exchange_state *s)
+ * memory are long: a piece goes through them in four messages or more, so that the receiver begins early. */
+WEIR_FN void weir_exchange_place(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                 const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                 weir_exchange_state *s)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     if (weir_exchange_is_far(r, l)) {
@@ -502,8 +501,8 @@ WEIR_FN weir_status weir_ring_compare(const weir_dev_collective *c, const weir_c
 }
 
 /* Receives a small transfer. The status is the calling thread's. */
-WEIR_FN_FLAT weir_status weir_ring_take(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                                        const weir_exchange_state *s, weir_coop coop)
+WEIR_FN weir_status weir_ring_take(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                   const weir_exchange_state *s, weir_coop coop)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const char *slot = weir_ring_slot(c, l->peer, c->rank, s->messages);
@@ -523,8 +522,8 @@ WEIR_FN_FLAT weir_status weir_ring_take(const weir_dev_collective *c, const weir
 }
 
 /* Sends a small transfer into a free slot. */
-WEIR_FN_FLAT void weir_ring_put(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                                const weir_exchange_state *s, weir_coop coop)
+WEIR_FN void weir_ring_put(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                           const weir_exchange_state *s, weir_coop coop)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const uint32_t flag = weir_ring_flag(s->messages);
@@ -543,9 +542,9 @@ WEIR_FN_FLAT void weir_ring_put(const weir_dev_collective *c, const weir_collect
 /* ---- a piece in a column ---------------------------------------------------------------------------------------- */
 
 /* Takes the message that has come. The status is the calling thread's. */
-WEIR_FN_FLAT weir_status weir_exchange_take(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                            const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                            const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+WEIR_FN weir_status weir_exchange_take(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                       const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                       const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const int far = weir_exchange_is_far(r, l);
@@ -589,9 +588,9 @@ WEIR_FN weir_status weir_far_post(const weir_dev_collective *c, const weir_excha
 }
 
 /* Fills the free slot. The status is the calling thread's. */
-WEIR_FN_FLAT weir_status weir_exchange_put(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                           const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                           const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+WEIR_FN weir_status weir_exchange_put(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                      const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                      const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const int far = weir_exchange_is_far(r, l);
@@ -657,6 +656,14 @@ WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_
         *open = weir_exchange_find(c, x, lane, column, s);
     }
     return status;
+}
+
+/* Not inlined: that would cost the kernel between hosts half of its registers. */
+WEIR_FN_FLAT weir_status weir_exchange_step_of_many(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                                    const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                                    weir_exchange_state *s, uint32_t *open, weir_coop coop)
+{
+    return weir_exchange_step(c, r, x, lane, column, s, open, coop);
 }
 
 /* ---- a column of all lanes -------------------------------------------------------------------------------------- */
@@ -748,7 +755,7 @@ WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const wei
         for (uint32_t lane = 0; lane < x->lanes; lane++) {
             if ((open >> lane & 1) != 0 && weir_arch_block_or(coop.host, ready >> lane & 1) != 0) {
                 uint32_t more;
-                const weir_status step = weir_exchange_step(c, r, x, lane, column, &states[lane], &more, coop);
+                const weir_status step = weir_exchange_step_of_many(c, r, x, lane, column, &states[lane], &more, coop);
                 status = status != WEIR_OK ? status : step;
                 open &= ~((1u ^ more) << lane);
             }
@@ -780,8 +787,22 @@ WEIR_FN weir_exchange_duty weir_exchange_duty_of(const weir_collective_exchange 
     return duty;
 }
 
-/* Reads the counts of the block's lanes. The last block that has read them adds the transfers of this launch. Returns
- * the lanes whose ring has a free slot for the first small transfer. */
+/* The last block that has read the counts of its lanes adds the transfers of this launch. The block meets before. */
+WEIR_FN void weir_exchange_count_launch(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                        const weir_collective_exchange *x, weir_coop coop)
+{
+    if (coop.block_rank + 1 == coop.block_size &&
+        weir_arch_fetch_add_acq_rel_dev_u64(c->epoch + 2, 1) + 1 == coop.blocks) {
+        WEIR_ROLLED
+        for (uint32_t lane = 0; lane < x->lanes; lane++) {
+            uint64_t *number = weir_exchange_number(c, r, &x->lane[lane]);
+            weir_arch_store_relaxed_dev_u64(number, weir_arch_load_relaxed_dev_u64(number) + x->lane[lane].count);
+        }
+        weir_arch_store_relaxed_dev_u64(c->epoch + 2, 0);
+    }
+}
+
+/* Reads the counts of the block's lanes. Returns the lanes whose ring has a free slot for the first small transfer. */
 WEIR_FN uint32_t weir_exchange_begin(const weir_dev_collective *c, const weir_exchange_rails *r,
                                      const weir_collective_exchange *x, weir_exchange_duty duty,
                                      weir_exchange_state *states, weir_coop coop)
@@ -804,16 +825,20 @@ WEIR_FN uint32_t weir_exchange_begin(const weir_dev_collective *c, const weir_ex
         ready |= (uint32_t)(sends && messages < taken + WEIR_RING_SLOTS) << lane;
     }
     weir_arch_block_sync(coop.host);
-    if (coop.block_rank + 1 == coop.block_size &&
-        weir_arch_fetch_add_acq_rel_dev_u64(c->epoch + 2, 1) + 1 == coop.blocks) {
-        WEIR_ROLLED
-        for (uint32_t lane = 0; lane < x->lanes; lane++) {
-            uint64_t *number = weir_exchange_number(c, r, &x->lane[lane]);
-            weir_arch_store_relaxed_dev_u64(number, weir_arch_load_relaxed_dev_u64(number) + x->lane[lane].count);
-        }
-        weir_arch_store_relaxed_dev_u64(c->epoch + 2, 0);
-    }
+    weir_exchange_count_launch(c, r, x, coop);
     return ready;
+}
+
+/* Carries out the transfers of this rank to itself. */
+WEIR_FN void weir_exchange_copy(const weir_collective_exchange *x, weir_coop coop)
+{
+    WEIR_ROLLED
+    for (uint32_t k = 0; k < x->copies; k++) {
+        const weir_exchange_transfer *t = &x->transfers[x->copy + 2 * k];
+        if (t[0].data != t[1].data) {
+            weir_copy(t[1].data, t[0].data, weir_exchange_bytes(t), coop);
+        }
+    }
 }
 
 /* Carries out all transfers of the launch, with room for its lanes in `states`. A send may end before its peer has
@@ -834,12 +859,8 @@ WEIR_FN weir_status weir_exchange_run(const weir_dev_collective *c, const weir_e
             status = weir_exchange_column(c, r, x, duty, ready, states, coop);
         }
     }
-    WEIR_ROLLED
-    for (uint32_t k = 0; k < x->copies && status == WEIR_OK; k++) {
-        const weir_exchange_transfer *t = &x->transfers[x->copy + 2 * k];
-        if (t[0].data != t[1].data) {
-            weir_copy(t[1].data, t[0].data, weir_exchange_bytes(t), coop);
-        }
+    if (status == WEIR_OK) {
+        weir_exchange_copy(x, coop);
     }
     return weir_slots_end(c, status);
 }

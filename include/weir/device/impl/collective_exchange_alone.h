@@ -1,0 +1,152 @@
+/* weir/device/impl/collective_exchange_alone.h - exchanges inside a host in which each block serves one lane.
+ *
+ * The ways of the data are those of impl/collective_exchange.h, and the peer may use the other kernel. A small transfer
+ * takes little longer than the way over the link. So a block has its lane's numbers in registers, and the loads with
+ * which it begins are all under way at once. */
+#ifndef WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_ALONE_H
+#define WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_ALONE_H
+
+#include "weir/device/impl/collective_exchange.h"
+
+/* The word that the lane waits for, and the number that the word must exceed. A lane that sends into the first slots
+ * does not wait. */
+typedef struct weir_exchange_bar {
+    const uint64_t *word;
+    uint64_t slots; /* of a lane that sends */
+} weir_exchange_bar;
+
+WEIR_FN weir_exchange_bar weir_exchange_bar_of(const weir_dev_collective *c, const weir_exchange_lane *lane,
+                                               uint32_t column)
+{
+    weir_exchange_bar bar;
+    const int ring = column == WEIR_EXCHANGE_RING;
+    bar.word = ring ? weir_ring_taken(c, c->rank, lane->peer) : weir_exchange_word(c, NULL, lane, column);
+    bar.slots = lane->receives != 0 ? 0 : ring ? WEIR_RING_SLOTS : 2;
+    return bar;
+}
+
+/* The slow part of a wait; called by one thread. */
+WEIR_FN_COLD weir_status weir_exchange_spin(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                            uint32_t lane, uint32_t column, weir_exchange_state s,
+                                            weir_exchange_bar bar)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    weir_spin spin = weir_spin_begin();
+    while (weir_arch_load_relaxed_sys_u64(bar.word) + bar.slots <= s.messages) {
+        weir_status status = weir_spin_step(&spin, c->control);
+        if (status == WEIR_OK && l->receives != 0 && x->small != 0 && spin.reads % WEIR_ARCH_SPIN_READS == 0) {
+            status = weir_exchange_look_elsewhere(c, x, lane, column, &s);
+        }
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return weir_collective_end_wait(c, l->peer, status);
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Returns when a message has come, or a slot is free; called by one thread. `known`: a value that the word has had. */
+WEIR_FN weir_status weir_exchange_await(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                        uint32_t column, weir_exchange_state s, weir_exchange_bar bar, uint64_t known)
+{
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    int is_long = weir_spin_is_due(s.messages);
+    WEIR_ROLLED
+    while ((known + bar.slots <= s.messages) & !is_long) {
+        known = weir_arch_load_relaxed_sys_u64(bar.word);
+        is_long = weir_spin_is_long(&reads);
+    }
+    weir_status status = WEIR_OK;
+    if (WEIR_UNLIKELY(is_long)) {
+        status = weir_spin_look_once(c->control);
+        status = status == WEIR_OK ? weir_exchange_spin(c, x, lane, column, s, bar) : status;
+    }
+    weir_arch_acquire_loaded_sys_u64(bar.word);
+    return status;
+}
+
+/* Carries out the transfers of the lane in its column or its ring. All threads of the block end together. */
+WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                        uint32_t column, weir_exchange_state s, uint64_t known, weir_coop coop)
+{
+    const weir_exchange_bar bar = weir_exchange_bar_of(c, &x->lane[lane], column);
+    const int awaits = column == WEIR_EXCHANGE_RING && x->lane[lane].receives != 0; /* all threads await the packets */
+    uint32_t open = weir_exchange_find(c, x, lane, column, &s);
+    weir_status status = WEIR_OK;
+    WEIR_ROLLED
+    while (open != 0 && status == WEIR_OK) {
+        if (!awaits && coop.block_rank == 0) {
+            status = weir_exchange_await(c, x, lane, column, s, bar, known);
+        }
+        status = weir_coop_agree(weir_coop_block(coop), c->control, status);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        status = weir_exchange_step(c, NULL, x, lane, column, &s, &open, coop);
+        status = weir_coop_agree(weir_coop_block(coop), c->control, status);
+    }
+    return status;
+}
+
+/* The block's lane, and its column. */
+typedef struct weir_exchange_post {
+    uint32_t lane;
+    uint32_t column;
+    int idle;
+} weir_exchange_post;
+
+/* The first blocks have the rings of the lanes, and the blocks behind them the columns. */
+WEIR_FN weir_exchange_post weir_exchange_post_of(const weir_collective_exchange *x, weir_coop coop)
+{
+    weir_exchange_post post;
+    const int ring = coop.block < x->rings;
+    const uint32_t rest = ring ? coop.block : coop.block - x->rings;
+    const uint32_t lanes = x->lanes != 0 ? x->lanes : 1;
+    post.lane = rest % lanes;
+    post.column = ring ? WEIR_EXCHANGE_RING : rest / lanes;
+    post.idle = x->lanes == 0 || (!ring && post.column >= (x->only != 0 ? 1 : x->columns));
+    return post;
+}
+
+/* An exchange inside a host, in which each block has one lane. */
+WEIR_FN weir_status weir_collective_exchange_alone(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                   weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    weir_exchange_post post = weir_exchange_post_of(x, coop);
+    const weir_exchange_lane *lane = &x->lane[post.lane];
+    const int receives = lane->receives != 0;
+    weir_exchange_state s = { 0, NULL, 0, 0, 0, 0, 0, 0 };
+    uint64_t number = 0;
+    uint64_t known = 0;
+    if (!post.idle) {
+        number = weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, lane));
+        s.messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, NULL, lane, post.column));
+        known = weir_arch_load_relaxed_sys_u64(weir_exchange_bar_of(c, lane, post.column).word);
+    }
+    weir_status status = weir_slots_begin(c, coop);
+    if (status != WEIR_OK) {
+        return weir_slots_end(c, status);
+    }
+    s.number = (uint32_t)number;
+    if (!post.idle && x->only != 0 && post.column != WEIR_EXCHANGE_RING) {
+        post.column = weir_exchange_first(c, x, 0, s.number);
+        s.messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, NULL, lane, post.column));
+        known = weir_arch_load_relaxed_sys_u64(weir_exchange_bar_of(c, lane, post.column).word);
+    }
+    /* A lane that receives counts while its data is on the way, and one that sends when its data is. */
+    if (x->lanes != 0 && (post.idle || receives)) {
+        weir_exchange_count_launch(c, NULL, x, coop);
+    }
+    if (!post.idle) {
+        status = weir_exchange_serve(c, x, post.lane, post.column, s, known, coop);
+        if (!receives) {
+            weir_exchange_count_launch(c, NULL, x, coop);
+        }
+    }
+    if (status == WEIR_OK) {
+        weir_exchange_copy(x, coop);
+    }
+    return weir_slots_end(c, status);
+}
+
+#endif
