@@ -543,9 +543,74 @@ WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_col
     return status;
 }
 
+/* Whether all ranks, this one too, get the same bytes: then each byte is loaded once. */
+WEIR_FN int weir_zero_copy_spreads(const weir_dev_collective *c, const weir_collective_move *m)
+{
+    const uint32_t own = c->rank;
+    int same = m->recv + m->recv_at[own] != m->send + m->send_at[own];
+    for (uint32_t k = 0; k < c->ranks; k++) {
+        same &= k == own || (m->send_at[k] == m->send_at[own] && m->send_bytes[k] == m->recv_bytes[own]);
+    }
+    return same;
+}
+
+/* Where this rank's piece goes at `to`. */
+WEIR_FN char *weir_zero_copy_place(const weir_dev_collective *c, const weir_collective_move *m, uint32_t to)
+{
+    return to == c->rank ? m->recv + m->recv_at[to] : m->peer_recv[to] + m->peer_recv_at;
+}
+
+/* Stores units of 16 bytes, `step` bytes apart, to byte `at` of this rank's piece at all ranks, the peers first. */
+WEIR_FN void weir_zero_copy_store(const weir_dev_collective *c, const weir_collective_move *m, uint64_t at,
+                                  uint64_t step, const weir_vec16 *units, uint32_t count)
+{
+    WEIR_ROLLED
+    for (uint32_t n = 0; n < c->ranks; n++) {
+        const uint32_t to = n + 1 < c->ranks ? weir_collective_peer(c, n) : c->rank;
+        char *out = weir_zero_copy_place(c, m, to) + at;
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < count; k++) {
+            weir_arch_store_vec16((weir_vec16 *)(out + k * step), units[k]);
+        }
+    }
+}
+
+/* Copies `bytes` bytes from byte `at` of this rank's piece on to all ranks, by the calling block. */
+WEIR_FN_COLD void weir_zero_copy_spread(const weir_dev_collective *c, const weir_collective_move *m, uint64_t at,
+                                        int64_t bytes, weir_coop coop)
+{
+    const char *from = m->send + m->send_at[c->rank] + at;
+    const int64_t step = (int64_t)coop.block_size * 16;
+    int64_t i = (int64_t)coop.block_rank * 16;
+    uintptr_t ends = (uintptr_t)from | (uintptr_t)bytes;
+    WEIR_ROLLED
+    for (uint32_t to = 0; to < c->ranks; to++) {
+        ends |= (uintptr_t)weir_zero_copy_place(c, m, to) + at;
+    }
+    WEIR_ROLLED
+    for (uint32_t to = 0; to < c->ranks && WEIR_UNLIKELY(ends % 16 != 0); to++) {
+        weir_slots_copy(weir_zero_copy_place(c, m, to) + at, from, bytes, coop);
+    }
+    if (WEIR_UNLIKELY(ends % 16 != 0)) {
+        return;
+    }
+    for (; i + (WEIR_COPY_BATCH - 1) * step < bytes; i += WEIR_COPY_BATCH * step) {
+        weir_vec16 units[WEIR_COPY_BATCH];
+        WEIR_UNROLL
+        for (int64_t k = 0; k < WEIR_COPY_BATCH; k++) {
+            units[k] = weir_arch_load_vec16((const weir_vec16 *)(from + i + k * step));
+        }
+        weir_zero_copy_store(c, m, at + (uint64_t)i, (uint64_t)step, units, WEIR_COPY_BATCH);
+    }
+    for (; i < bytes; i += step) {
+        const weir_vec16 unit = weir_arch_load_vec16((const weir_vec16 *)(from + i));
+        weir_zero_copy_store(c, m, at + (uint64_t)i, 0, &unit, 1);
+    }
+}
+
 /* Writes directly into the peers' memory, after all ranks are ready for it. Few blocks all send, because what they copy
- * limits them, and copy the piece that stays here while the others' data arrives. Of many blocks, half fill the link,
- * and the others copy that piece meanwhile. */
+ * limits them. They copy the piece that stays here with what they send, if that is the same, or while the others' data
+ * arrives. Of many blocks, half fill the link, and the others copy that piece meanwhile. */
 WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
     const weir_slots_duty half = weir_slots_duty_of(coop);
@@ -566,14 +631,18 @@ WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir
     if (status != WEIR_OK) {
         return status;
     }
+    const int spreads = few && weir_zero_copy_spreads(c, m);
+    if (spreads) {
+        weir_zero_copy_spread(c, m, first, kept, coop);
+    }
     WEIR_ROLLED
-    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+    for (uint32_t k = 0; k + 1 < c->ranks && !spreads; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
-        weir_slots_copy(m->peer_recv[peer] + m->peer_recv_at + first, m->send + m->send_at[peer] + first,
+        weir_slots_copy(weir_zero_copy_place(c, m, peer) + first, m->send + m->send_at[peer] + first,
                         weir_least((int64_t)range, weir_left(m->send_bytes[peer], first)), coop);
     }
     weir_collective_signal(c, WEIR_CELL_DATA, others, column, coop);
-    if (few) {
+    if (few && !spreads) {
         weir_slots_keep_bytes(c, m, first, kept, coop);
     }
     return weir_collective_wait(c, WEIR_CELL_DATA, others, column, coop);
