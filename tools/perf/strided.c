@@ -140,6 +140,18 @@ static weir_status put_port(strided_bench *bench, uint32_t number)
     return status;
 }
 
+/* A thread for each packet, or eight for each line, in blocks of 256, as in weir-perf packets; blocks of 512 where
+ * these would be more than `most`. */
+static weir_shape packet_shape(const strided_bench *bench, uint32_t most)
+{
+    const uint64_t wanted = bench->form == STRIDED_LINES ? (bench->bytes + 119) / 120 * 8 : (bench->bytes + 7) / 8;
+    const uint32_t threads = wanted > (uint64_t)most * (THREADS / 2) ? THREADS : THREADS / 2;
+    weir_shape shape;
+    shape.threads = (uint32_t)pack_least(threads, (wanted + 31) / 32 * 32);
+    shape.blocks = (uint32_t)pack_least(most, (wanted + threads - 1) / threads);
+    return shape;
+}
+
 static weir_status put_transfer(perf_rank *rank, void *context, uint32_t number)
 {
     strided_bench *bench = (strided_bench *)context;
@@ -160,7 +172,11 @@ static weir_status put_transfer(perf_rank *rank, void *context, uint32_t number)
         shape = small;
     }
     const uint64_t units = bench->bytes / 16 / THREADS + 1;
-    shape.blocks = (uint32_t)pack_least(shape.blocks, units);
+    if (packets && rank->gpu) {
+        shape = packet_shape(bench, shape.blocks);
+    } else {
+        shape.blocks = (uint32_t)pack_least(shape.blocks, units);
+    }
     return status == WEIR_OK ? weir_launch(rank->device, strided_kernels[bench->form], shape, &args, NULL, rank->stream)
                              : status;
 }
