@@ -33,7 +33,7 @@
 #define WEIR_EXCHANGE_LANES_INSIDE (2u * (WEIR_COLLECTIVE_RANKS - 1)) /* of a launch inside a host */
 #define WEIR_EXCHANGE_LANES (2u * WEIR_COLLECTIVE_RANKS)              /* of any launch */
 #define WEIR_EXCHANGE_TRANSFERS 200u                                  /* of a launch */
-#define WEIR_EXCHANGE_PIECE ((uint64_t)16 << 10)
+#define WEIR_EXCHANGE_PIECE ((uint64_t)8 << 10) /* a slot of the first memory */
 #define WEIR_EXCHANGE_GROWN ((uint64_t)1 << 63) /* in the sender's call: the piece is in the second memory */
 #define WEIR_EXCHANGE_RING UINT32_MAX           /* stands for the ring where a column is meant */
 #define WEIR_RING_SLOTS 4u
