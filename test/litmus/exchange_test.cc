@@ -11,14 +11,14 @@ using namespace litmus;
 
 constexpr uint32_t RANKS = 2;
 constexpr uint64_t RING_BYTES = 24; // of a small transfer
-constexpr uint64_t SLOT_BYTES = 128;
+constexpr uint64_t SLOT_BYTES = 256; // a head and a line
 constexpr uint64_t MEMORY = 32 << 10;
 
 // Rank 0 sends the transfers of SENDS to rank 1, and rank 1 those of ANSWERS to rank 0, in ROUNDS launches. Each word
 // of a transfer is new. Each rank has a grid of BLOCKS blocks of two threads. Rank 1 begins after DELAY turns. With
-// ALONE, each block serves one lane.
+// ALONE, each block serves one lane; with LINED, messages are lines.
 template <uint32_t BLOCKS, uint32_t RINGS, uint64_t WORDS, uint32_t SENDS, uint32_t ANSWERS, uint32_t ROUNDS,
-          uint32_t DELAY = 0, bool ALONE = false>
+          uint32_t DELAY = 0, bool ALONE = false, bool LINED = false>
 struct Exchanging : Pair {
     static constexpr uint32_t SIZE = 2 * BLOCKS; // threads of a rank
     static constexpr uint32_t threads = 2 * SIZE;
@@ -64,6 +64,7 @@ struct Exchanging : Pair {
         x.small = RING_BYTES + 1;
         x.rings = RINGS;
         x.sides = 1;
+        x.lined = LINED;
         add_lane(x, r, true, r == 0 ? ANSWERS : SENDS);
         add_lane(x, r, false, r == 0 ? SENDS : ANSWERS);
     }
@@ -137,6 +138,21 @@ TEST(LitmusExchange, ColumnsOfBlocksAloneSignal)
 TEST(LitmusExchange, SlotsOfAColumnOfABlockAlone)
 {
     holds<Exchanging<2, 0, 4, 5, 0, 2, 0, true>>(WEIRT_WEAK_NO_RELEASE);
+}
+
+// Lines need no release for the data; the signal has one for the sender's call.
+TEST(LitmusExchange, ColumnsOfLines) { holds<Exchanging<2, 0, 4, 2, 1, 2, 0, false, true>>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusExchange, SlotsOfLinesAreNotOverwritten)
+{
+    holds<Exchanging<2, 0, 4, 5, 0, 2, 0, false, true>>(WEIRT_WEAK_NO_SYSTEM);
+}
+TEST(LitmusExchange, ColumnsOfLinesOfBlocksAlone)
+{
+    holds<Exchanging<2, 0, 4, 2, 0, 2, 0, true, true>>(WEIRT_WEAK_NO_SYSTEM);
+}
+TEST(LitmusExchange, SlotsOfLinesOfABlockAlone)
+{
+    holds<Exchanging<2, 0, 4, 5, 0, 2, 0, true, true>>(WEIRT_WEAK_NO_SYSTEM);
 }
 
 } // namespace

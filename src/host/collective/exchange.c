@@ -256,6 +256,10 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     weir_shape shape = { moving > copying ? moving : copying, 0 };
     shape.blocks = shape.blocks == 0 ? 1 : shape.blocks;
     shape.threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, shape.blocks);
+    if (*kernel == WEIRI_EXCHANGE_ALONE) { /* more of them than many blocks of several lanes have */
+        shape.threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, 1);
+        shape.threads = (uint32_t)least(shape.threads, WEIRI_ALONE_THREADS);
+    }
     if (collective->many && all.pieces == 0 && copying == 0) {
         shape.threads = ring_threads(all.longest, shape.threads);
     }
@@ -273,6 +277,7 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
     args->rails = collective->rails.far;
     x->call = weiri_call_word(&word);
     x->grown = collective->now != &collective->device;
+    x->lined = hosts_of(e) == 1 && collective->host.lines;
     x->lanes = 0;
     x->copies = 0;
     const uint32_t ranks = collective->device.ranks;

@@ -10,9 +10,14 @@
  * has WEIR_RING_SLOTS slots. The receiver stores how many it has taken into the sender's memory. Which transfers take
  * the ring follows from their bytes alone, so both ends agree.
  *
+ * If the links keep lines, messages in the first memory are lines behind the sender's call as packets. Their flags are
+ * the message's number, so the receiver waits for neither a fence nor the signal, which only counts. Otherwise, and in
+ * the second memory, the signal follows the data.
+ *
  * Once the staging has grown, the second memory has longer message slots. The sender's host chooses the memory at the
  * launch, and the first message of a piece says which one has the piece. So the two ends of a transfer may have been
- * launched, or recorded, before and after growth. Semaphores and calls stay in the first memory.
+ * launched, or recorded, before and after growth. Transfers of up to WEIR_EXCHANGE_LINED bytes stay in the first memory
+ * if it has lines, so their receiver need not know what the first message says. Semaphores and calls stay there too.
  *
  * Between hosts a lane has its own columns and slots, in the memories of the rails. The sender copies a message into a
  * slot of its own memory. Its rail moves it into the memory of the rank of the same place on the receiver's host, and
@@ -33,11 +38,12 @@
 #define WEIR_EXCHANGE_LANES_INSIDE (2u * (WEIR_COLLECTIVE_RANKS - 1)) /* of a launch inside a host */
 #define WEIR_EXCHANGE_LANES (2u * WEIR_COLLECTIVE_RANKS)              /* of any launch */
 #define WEIR_EXCHANGE_TRANSFERS 200u                                  /* of a launch */
-#define WEIR_EXCHANGE_PIECE ((uint64_t)8 << 10) /* a slot of the first memory */
+#define WEIR_EXCHANGE_PIECE ((uint64_t)7560)                          /* the lines of a slot of 8 KiB */
+#define WEIR_EXCHANGE_LINED ((uint64_t)1 << 20)
 #define WEIR_EXCHANGE_GROWN ((uint64_t)1 << 63) /* in the sender's call: the piece is in the second memory */
 #define WEIR_EXCHANGE_RING UINT32_MAX           /* stands for the ring where a column is meant */
 #define WEIR_RING_SLOTS 4u
-#define WEIR_RING_HEAD 128u /* bytes of a slot before its data: the sender's call, as packets */
+#define WEIR_RING_HEAD 128u /* bytes of a slot before its packets or lines: the sender's call, as packets */
 
 typedef struct weir_exchange_transfer {
     char *data;
@@ -83,7 +89,9 @@ typedef struct weir_collective_exchange {
     uint32_t only;
     uint32_t copies; /* of this rank to itself: two transfers each, source and target, */
     uint32_t copy;   /* from this one on */
-    uint32_t grown;  /* 1: messages inside the host go into the second memory of the receivers */
+    uint32_t grown;  /* 1: long messages inside the host go into the second memory of the receivers */
+    uint32_t lined;  /* 1: messages in the first memory are lines */
+    uint32_t reserved;
     weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
     weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
 } weir_collective_exchange;
@@ -106,6 +114,12 @@ WEIR_FN int weir_exchange_is_small(const weir_collective_exchange *x, uint32_t l
 WEIR_FN uint32_t weir_exchange_columns(const weir_collective_exchange *x, uint32_t lane)
 {
     return x->lane[lane].far ? x->far : x->columns;
+}
+
+/* Whether a transfer inside the host goes through the first memory as lines, whatever the memory of the launch is. */
+WEIR_FN int weir_exchange_is_lined(const weir_collective_exchange *x, uint64_t bytes)
+{
+    return x->lined != 0 && bytes <= WEIR_EXCHANGE_LINED;
 }
 
 /* Pieces of a transfer of `bytes` bytes. */
@@ -362,18 +376,20 @@ WEIR_FN uint32_t weir_exchange_ready(const weir_dev_collective *c, const weir_ex
 }
 
 /* Before the first message of a piece is passed: finds its slots. Both ends find the same room. Slots of the second
- * memory are long: a piece goes through them in four messages or more, so that the receiver begins early. */
-WEIR_FN void weir_exchange_place(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                 const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                 weir_exchange_state *s)
+ * memory are long: a piece goes through them in four messages or more, so that the receiver begins early. Inlined, it
+ * would cost the kernel between hosts half of its registers. */
+WEIR_FN_FLAT void weir_exchange_place(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                      const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                      weir_exchange_state *s)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     if (weir_exchange_is_far(r, l)) {
         s->room = (uint32_t)r->bytes;
         return;
     }
-    s->grown = x->grown != 0;
-    if (l->receives) {
+    const int stays = weir_exchange_is_lined(x, weir_exchange_bytes(&x->transfers[l->first + s->next]));
+    s->grown = x->grown != 0 && !stays;
+    if (l->receives && !stays) {
         const uint64_t call =
             weir_arch_load_relaxed_sys_u64(weir_message_head(c, l->peer, c->rank, s->messages, column));
         s->grown = (call & WEIR_EXCHANGE_GROWN) != 0;
@@ -383,6 +399,8 @@ WEIR_FN void weir_exchange_place(const weir_dev_collective *c, const weir_exchan
         const int64_t quarter = s->left / 4 / 128 * 128;
         const int64_t share = quarter > (int64_t)WEIR_EXCHANGE_PIECE ? quarter : (int64_t)WEIR_EXCHANGE_PIECE;
         s->room = (uint32_t)weir_least(share, (int64_t)s->room);
+    } else if (x->lined != 0) {
+        s->room = (s->room - WEIR_RING_HEAD) / WEIR_LINE_BYTES * WEIR_LINE_DATA;
     }
 }
 
@@ -440,12 +458,38 @@ WEIR_FN weir_status weir_exchange_compare_message(const weir_dev_collective *c, 
     return weir_exchange_compare(c, r, x, lane, s, theirs);
 }
 
+/* Writes the sender's call of a message, and signals. */
+WEIR_FN void weir_exchange_announce(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                    uint32_t column, const weir_exchange_state *s)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    const weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, column, l->peer);
+    uint64_t *head = weir_message_head(c, c->rank, l->peer, s->messages, column);
+    uint64_t words[WEIR_MAILBOX_WORDS];
+    weir_exchange_what(x, lane, s, words);
+    words[0] |= s->grown != 0 ? WEIR_EXCHANGE_GROWN : 0;
+    for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS && !s->begun; k++) {
+        weir_arch_store_relaxed_sys_u64(head + k, words[k]);
+    }
+    weir_dev_semaphore_signal(&data);
+}
+
 /* ---- the ring ------------------------------------------------------------------------------------------------- */
 
-/* Reads the sender's call of small transfer `number`, if it has come. */
-WEIR_FN int weir_ring_read_call(const weir_dev_collective *c, uint32_t from, uint64_t number, uint64_t *words)
+/* Writes this rank's call to the head of a slot, as packets. */
+WEIR_FN void weir_ring_write_call(const weir_collective_exchange *x, uint32_t lane, const weir_exchange_state *s,
+                                  char *head)
 {
-    const char *head = weir_ring_slot(c, from, c->rank, number);
+    uint64_t words[WEIR_MAILBOX_WORDS];
+    weir_exchange_what(x, lane, s, words);
+    for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
+        weir_ll16_store(head + 16 * k, words[k], weir_ring_flag(s->messages));
+    }
+}
+
+/* Reads the sender's call from the head of a slot, if it has come there as packets. */
+WEIR_FN int weir_ring_read_call(const char *head, uint64_t number, uint64_t *words)
+{
     int there = 1;
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
         const weir_vec16 pair = weir_arch_load_relaxed_sys_pair(head + 16 * k);
@@ -466,7 +510,8 @@ WEIR_FN_COLD weir_status weir_exchange_look_elsewhere(const weir_dev_collective 
     int there;
     if (column != WEIR_EXCHANGE_RING) {
         const uint64_t *taken = weir_exchange_messages(c, NULL, l, WEIR_EXCHANGE_RING);
-        there = weir_ring_read_call(c, l->peer, weir_arch_load_relaxed_dev_u64(taken), theirs);
+        const uint64_t next = weir_arch_load_relaxed_dev_u64(taken);
+        there = weir_ring_read_call(weir_ring_slot(c, l->peer, c->rank, next), next, theirs);
     } else {
         const uint32_t first = weir_exchange_first(c, x, lane, number);
         const uint64_t *messages = weir_exchange_messages(c, NULL, l, first);
@@ -488,7 +533,7 @@ WEIR_FN weir_status weir_ring_compare(const weir_dev_collective *c, const weir_c
     const weir_exchange_lane *l = &x->lane[lane];
     uint64_t theirs[WEIR_MAILBOX_WORDS];
     weir_spin spin = weir_spin_begin();
-    while (!weir_ring_read_call(c, l->peer, s->messages, theirs)) {
+    while (!weir_ring_read_call(weir_ring_slot(c, l->peer, c->rank, s->messages), s->messages, theirs)) {
         weir_status status = weir_spin_step(&spin, c->control);
         if (status == WEIR_OK && spin.reads % WEIR_ARCH_SPIN_READS == 0) {
             status = weir_exchange_look_elsewhere(c, x, lane, WEIR_EXCHANGE_RING, s);
@@ -529,22 +574,119 @@ WEIR_FN void weir_ring_put(const weir_dev_collective *c, const weir_collective_e
     const uint32_t flag = weir_ring_flag(s->messages);
     char *slot = weir_ring_slot(c, c->rank, l->peer, s->messages);
     if (weir_ring_leads(coop)) {
-        uint64_t words[WEIR_MAILBOX_WORDS];
-        weir_exchange_what(x, lane, s, words);
-        for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
-            weir_ll16_store(slot + 16 * k, words[k], flag);
-        }
+        weir_ring_write_call(x, lane, s, slot);
         weir_arch_store_relaxed_dev_u64(weir_exchange_messages(c, NULL, l, WEIR_EXCHANGE_RING), s->messages + 1);
     }
     weir_ll16_put(slot + WEIR_RING_HEAD, s->data, (uint64_t)s->left, flag, weir_coop_block(coop));
 }
 
+/* ---- a piece in a column, as lines ---------------------------------------------------------------------------- */
+
+/* The thread that carries the sender's call is the block's last one, and the thread that counts the launch is in the
+ * warp before. In a large block these two warps move no data of a piece that is one message, and the last one none of
+ * longer pieces. */
+WEIR_FN int weir_lined_leads(weir_coop coop) { return coop.block_rank + 1 == coop.block_size; }
+
+WEIR_FN uint32_t weir_lined_counter(weir_coop coop)
+{
+    const uint32_t idle = 2 * weir_arch_warp_size();
+    return coop.block_size - (coop.block_size > idle ? idle : 1);
+}
+
+WEIR_FN uint32_t weir_lined_movers(const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+{
+    const uint32_t warp = weir_arch_warp_size();
+    const int one = !s->begun && s->left <= (int64_t)bytes;
+    return coop.block_size - (coop.block_size <= 2 * warp ? 0 : one ? 2 * warp : warp);
+}
+
+/* Sends or receives the data of a message as lines, by the calling thread with the other movers. One of `out` and `in`
+ * is NULL. Any addresses. Ends as weir_spin_step does. */
+WEIR_FN weir_status weir_lined_move(const weir_dev_collective *c, char *out, const char *in,
+                                    const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+{
+    const uint32_t flag = weir_ring_flag(s->messages);
+    const uint32_t movers = weir_lined_movers(s, bytes, coop);
+    if (coop.block_rank >= movers || bytes == 0) {
+        return WEIR_OK;
+    }
+    weir_arch_warp_converge();
+    if (WEIR_UNLIKELY((((uintptr_t)s->data | bytes) & 7) != 0)) {
+        return weir_line_run_any(out, s->data, flag, s->data, in, flag, bytes, coop.block_rank, movers, c->control);
+    }
+    return weir_line_run(out, s->data, weir_line_flag(flag), s->data, in, weir_line_flag(flag), bytes, coop.block_rank,
+                         movers, c->control);
+}
+
+/* For a receiver that waits in vain for lines: compares the call of a sender that has sent no lines. */
+WEIR_FN_COLD weir_status weir_lined_look_elsewhere(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                   uint32_t lane, uint32_t column, const weir_exchange_state *s)
+{
+    if (weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, &x->lane[lane], column)) > s->messages) {
+        return weir_exchange_compare_message(c, NULL, x, lane, column, s);
+    }
+    return x->small != 0 ? weir_exchange_look_elsewhere(c, x, lane, column, s) : WEIR_OK;
+}
+
+/* Waits for the sender's call of a piece in `slot`, and compares it; called by one thread. */
+WEIR_FN weir_status weir_lined_compare(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                       uint32_t column, const weir_exchange_state *s, const char *slot)
+{
+    uint64_t theirs[WEIR_MAILBOX_WORDS];
+    weir_spin spin = weir_spin_begin();
+    while (!weir_ring_read_call(slot, s->messages, theirs)) {
+        weir_status status = weir_spin_step(&spin, c->control);
+        if (status == WEIR_OK && spin.reads % WEIR_ARCH_SPIN_READS == 0) {
+            status = weir_lined_look_elsewhere(c, x, lane, column, s);
+        }
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return weir_collective_end_wait(c, x->lane[lane].peer, status);
+        }
+    }
+    return weir_exchange_compare(c, NULL, x, lane, s, theirs);
+}
+
+/* Takes a message whose lines come, or have come. The status is the calling thread's. */
+WEIR_FN weir_status weir_lined_take(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                    uint32_t column, const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    const char *in = weir_message_slot(c, l->peer, c->rank, 0, s->messages, column);
+    weir_status status = weir_lined_leads(coop) && !s->begun ? weir_lined_compare(c, x, lane, column, s, in) : WEIR_OK;
+    if (status == WEIR_OK) {
+        status = weir_lined_move(c, NULL, in + WEIR_RING_HEAD, s, bytes, coop);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            status = weir_collective_end_wait(c, l->peer, status);
+        }
+    }
+    if (weir_arch_block_or(coop.host, (uint32_t)(status != WEIR_OK)) == 0 && coop.block_rank == 0) {
+        const weir_dev_semaphore taken = weir_collective_semaphore(c, WEIR_CELL_MESSAGE_TAKEN, column, l->peer);
+        weir_arch_store_relaxed_dev_u64(weir_exchange_messages(c, NULL, l, column), s->messages + 1);
+        weir_dev_semaphore_signal_relaxed(&taken); /* what the block has taken it has read, as with rings */
+    }
+    return status;
+}
+
+/* Fills the free slot with lines. */
+WEIR_FN void weir_lined_put(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                            uint32_t column, const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+{
+    char *slot = weir_message_slot(c, c->rank, x->lane[lane].peer, 0, s->messages, column);
+    if (weir_lined_leads(coop)) {
+        if (!s->begun) {
+            weir_ring_write_call(x, lane, s, slot);
+        }
+        weir_exchange_announce(c, x, lane, column, s);
+    }
+    (void)weir_lined_move(c, slot + WEIR_RING_HEAD, NULL, s, bytes, coop);
+}
+
 /* ---- a piece in a column ---------------------------------------------------------------------------------------- */
 
 /* Takes the message that has come. The status is the calling thread's. */
-WEIR_FN weir_status weir_exchange_take(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                       const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                       const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+WEIR_FN_FLAT weir_status weir_exchange_take(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                            const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                            const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const int far = weir_exchange_is_far(r, l);
@@ -588,9 +730,9 @@ WEIR_FN weir_status weir_far_post(const weir_dev_collective *c, const weir_excha
 }
 
 /* Fills the free slot. The status is the calling thread's. */
-WEIR_FN weir_status weir_exchange_put(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                      const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                      const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+WEIR_FN_FLAT weir_status weir_exchange_put(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                           const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                           const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const int far = weir_exchange_is_far(r, l);
@@ -604,51 +746,87 @@ WEIR_FN weir_status weir_exchange_put(const weir_dev_collective *c, const weir_e
     if (coop.block_rank != 0) {
         return WEIR_OK;
     }
-    uint64_t *head =
-        far ? (uint64_t *)(r->rails.memory + own) : weir_message_head(c, c->rank, l->peer, s->messages, column);
+    if (!far) {
+        weir_exchange_announce(c, x, lane, column, s);
+        return WEIR_OK;
+    }
+    uint64_t *head = (uint64_t *)(r->rails.memory + own);
     uint64_t words[WEIR_MAILBOX_WORDS];
     weir_exchange_what(x, lane, s, words);
-    words[0] |= x->grown != 0 ? WEIR_EXCHANGE_GROWN : 0;
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS && !s->begun; k++) {
         weir_arch_store_relaxed_sys_u64(head + k, words[k]);
     }
-    if (far) {
-        const uint64_t skip = s->begun ? WEIR_RAIL_HEAD : 0;
-        return weir_far_post(c, r, l, column, s, own, skip, WEIR_RAIL_HEAD - skip + bytes);
+    const uint64_t skip = s->begun ? WEIR_RAIL_HEAD : 0;
+    return weir_far_post(c, r, l, column, s, own, skip, WEIR_RAIL_HEAD - skip + bytes);
+}
+
+/* ---- a message of any kind -------------------------------------------------------------------------------------- */
+
+/* Passes one small transfer. The status is the calling thread's. */
+WEIR_FN weir_status weir_ring_pass(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                   const weir_exchange_state *s, weir_coop coop)
+{
+    if (x->lane[lane].receives) {
+        return weir_ring_take(c, x, lane, s, coop);
     }
-    const weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, column, l->peer);
-    weir_dev_semaphore_signal(&data);
+    weir_ring_put(c, x, lane, s, coop);
     return WEIR_OK;
 }
 
-/* Passes one message, or one small transfer. Returns 0 in *open when the column has no more of the lane. The status is
- * the calling thread's. */
+/* Passes one message as lines. */
+WEIR_FN weir_status weir_lined_pass(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                    uint32_t column, const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+{
+    if (x->lane[lane].receives) {
+        return weir_lined_take(c, x, lane, column, s, bytes, coop);
+    }
+    weir_lined_put(c, x, lane, column, s, bytes, coop);
+    return WEIR_OK;
+}
+
+/* A block with several lanes has few registers left. */
+WEIR_FN_FLAT weir_status weir_ring_pass_of_many(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                uint32_t lane, const weir_exchange_state *s, weir_coop coop)
+{
+    return weir_ring_pass(c, x, lane, s, coop);
+}
+
+WEIR_FN_FLAT weir_status weir_lined_pass_of_many(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                 uint32_t lane, uint32_t column, const weir_exchange_state *s,
+                                                 uint64_t bytes, weir_coop coop)
+{
+    return weir_lined_pass(c, x, lane, column, s, bytes, coop);
+}
+
+/* Passes one message, or one small transfer. Returns 0 in *open when the column has no more of the lane. `alone`, a
+ * constant: the block has no other lane. The status is the calling thread's. */
 WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_exchange_rails *r,
                                        const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                       weir_exchange_state *s, uint32_t *open, weir_coop coop)
+                                       weir_exchange_state *s, uint32_t *open, int alone, weir_coop coop)
 {
+    weir_status status = WEIR_OK;
     if (column == WEIR_EXCHANGE_RING) {
-        weir_status passed = WEIR_OK;
-        if (x->lane[lane].receives) {
-            passed = weir_ring_take(c, x, lane, s, coop);
-        } else {
-            weir_ring_put(c, x, lane, s, coop);
-        }
+        status = alone ? weir_ring_pass(c, x, lane, s, coop) : weir_ring_pass_of_many(c, x, lane, s, coop);
         s->messages++;
         s->next++;
         *open = weir_exchange_find(c, x, lane, column, s);
-        return passed;
+        return status;
     }
     if (!s->begun) {
         weir_exchange_place(c, r, x, lane, column, s);
     }
-    const int64_t bytes = weir_least(s->left, (int64_t)s->room);
-    const weir_status status = x->lane[lane].receives
-                                   ? weir_exchange_take(c, r, x, lane, column, s, (uint64_t)bytes, coop)
-                                   : weir_exchange_put(c, r, x, lane, column, s, (uint64_t)bytes, coop);
+    const uint64_t bytes = (uint64_t)weir_least(s->left, (int64_t)s->room);
+    if (r == NULL && x->lined != 0 && s->grown == 0) {
+        status = alone ? weir_lined_pass(c, x, lane, column, s, bytes, coop)
+                       : weir_lined_pass_of_many(c, x, lane, column, s, bytes, coop);
+    } else if (x->lane[lane].receives) {
+        status = weir_exchange_take(c, r, x, lane, column, s, bytes, coop);
+    } else {
+        status = weir_exchange_put(c, r, x, lane, column, s, bytes, coop);
+    }
     s->messages++;
     s->data += bytes;
-    s->left -= bytes;
+    s->left -= (int64_t)bytes;
     s->begun = 1;
     *open = 1;
     if (s->left <= 0) {
@@ -656,14 +834,6 @@ WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_
         *open = weir_exchange_find(c, x, lane, column, s);
     }
     return status;
-}
-
-/* Not inlined: that would cost the kernel between hosts half of its registers. */
-WEIR_FN_FLAT weir_status weir_exchange_step_of_many(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                                    const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                                    weir_exchange_state *s, uint32_t *open, weir_coop coop)
-{
-    return weir_exchange_step(c, r, x, lane, column, s, open, coop);
 }
 
 /* ---- a column of all lanes -------------------------------------------------------------------------------------- */
@@ -755,7 +925,7 @@ WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const wei
         for (uint32_t lane = 0; lane < x->lanes; lane++) {
             if ((open >> lane & 1) != 0 && weir_arch_block_or(coop.host, ready >> lane & 1) != 0) {
                 uint32_t more;
-                const weir_status step = weir_exchange_step_of_many(c, r, x, lane, column, &states[lane], &more, coop);
+                const weir_status step = weir_exchange_step(c, r, x, lane, column, &states[lane], &more, 0, coop);
                 status = status != WEIR_OK ? status : step;
                 open &= ~((1u ^ more) << lane);
             }
@@ -787,12 +957,12 @@ WEIR_FN weir_exchange_duty weir_exchange_duty_of(const weir_collective_exchange 
     return duty;
 }
 
-/* The last block that has read the counts of its lanes adds the transfers of this launch. The block meets before. */
+/* The last block that has read the counts of its lanes adds the transfers of this launch, by the thread `counter` of
+ * the block. The block meets before. */
 WEIR_FN void weir_exchange_count_launch(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                        const weir_collective_exchange *x, weir_coop coop)
+                                        const weir_collective_exchange *x, uint32_t counter, weir_coop coop)
 {
-    if (coop.block_rank + 1 == coop.block_size &&
-        weir_arch_fetch_add_acq_rel_dev_u64(c->epoch + 2, 1) + 1 == coop.blocks) {
+    if (coop.block_rank == counter && weir_arch_fetch_add_acq_rel_dev_u64(c->epoch + 2, 1) + 1 == coop.blocks) {
         WEIR_ROLLED
         for (uint32_t lane = 0; lane < x->lanes; lane++) {
             uint64_t *number = weir_exchange_number(c, r, &x->lane[lane]);
@@ -825,7 +995,7 @@ WEIR_FN uint32_t weir_exchange_begin(const weir_dev_collective *c, const weir_ex
         ready |= (uint32_t)(sends && messages < taken + WEIR_RING_SLOTS) << lane;
     }
     weir_arch_block_sync(coop.host);
-    weir_exchange_count_launch(c, r, x, coop);
+    weir_exchange_count_launch(c, r, x, coop.block_size - 1, coop);
     return ready;
 }
 
@@ -873,11 +1043,14 @@ WEIR_FN weir_status weir_collective_exchange_all(const weir_dev_collective *c, c
     return weir_exchange_run(c, NULL, x, states, coop);
 }
 
-/* An exchange between hosts, and inside them. */
+/* An exchange between hosts, and inside them, without lines. */
 WEIR_FN weir_status weir_collective_exchange_far(const weir_dev_collective *c, const weir_exchange_rails *r,
                                                  const weir_collective_exchange *x, weir_coop coop)
 {
     weir_exchange_state states[WEIR_EXCHANGE_LANES];
+    if (r == NULL) { /* never so: it keeps the code for lines out of this kernel */
+        return WEIR_ERR_INVALID;
+    }
     return weir_exchange_run(c, r, x, states, coop);
 }
 

@@ -69,19 +69,22 @@ WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir
                                         uint32_t column, weir_exchange_state s, uint64_t known, weir_coop coop)
 {
     const weir_exchange_bar bar = weir_exchange_bar_of(c, &x->lane[lane], column);
-    const int awaits = column == WEIR_EXCHANGE_RING && x->lane[lane].receives != 0; /* all threads await the packets */
+    const int ring = column == WEIR_EXCHANGE_RING;
     uint32_t open = weir_exchange_find(c, x, lane, column, &s);
     weir_status status = WEIR_OK;
     WEIR_ROLLED
     while (open != 0 && status == WEIR_OK) {
-        if (!awaits && coop.block_rank == 0) {
+        /* All threads wait for packets, and for lines in a slot that is known. */
+        const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s.next];
+        const int stays = ring || weir_exchange_is_lined(x, weir_exchange_bytes(t));
+        if (!(stays && x->lane[lane].receives != 0) && coop.block_rank == 0) {
             status = weir_exchange_await(c, x, lane, column, s, bar, known);
         }
         status = weir_coop_agree(weir_coop_block(coop), c->control, status);
         if (status != WEIR_OK) {
             return status;
         }
-        status = weir_exchange_step(c, NULL, x, lane, column, &s, &open, coop);
+        status = weir_exchange_step(c, NULL, x, lane, column, &s, &open, 1, coop);
         status = weir_coop_agree(weir_coop_block(coop), c->control, status);
     }
     return status;
@@ -114,7 +117,6 @@ WEIR_FN weir_status weir_collective_exchange_alone(const weir_dev_collective *c,
     coop = weir_coop_blocks(coop);
     weir_exchange_post post = weir_exchange_post_of(x, coop);
     const weir_exchange_lane *lane = &x->lane[post.lane];
-    const int receives = lane->receives != 0;
     weir_exchange_state s = { 0, NULL, 0, 0, 0, 0, 0, 0 };
     uint64_t number = 0;
     uint64_t known = 0;
@@ -133,15 +135,17 @@ WEIR_FN weir_status weir_collective_exchange_alone(const weir_dev_collective *c,
         s.messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, NULL, lane, post.column));
         known = weir_arch_load_relaxed_sys_u64(weir_exchange_bar_of(c, lane, post.column).word);
     }
-    /* A lane that receives counts while its data is on the way, and one that sends when its data is. */
-    if (x->lanes != 0 && (post.idle || receives)) {
-        weir_exchange_count_launch(c, NULL, x, coop);
+    /* A block counts while its data is on the way to it. A ring has data for all threads of a block that sends, so that
+     * block counts when its data is on the way to the peer. */
+    const int later = !post.idle && post.column == WEIR_EXCHANGE_RING && lane->receives == 0;
+    if (x->lanes != 0 && !later) {
+        weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
     }
     if (!post.idle) {
         status = weir_exchange_serve(c, x, post.lane, post.column, s, known, coop);
-        if (!receives) {
-            weir_exchange_count_launch(c, NULL, x, coop);
-        }
+    }
+    if (later) {
+        weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
     }
     if (status == WEIR_OK) {
         weir_exchange_copy(x, coop);
