@@ -199,7 +199,7 @@ void differs(weirt_rank *rank)
     const weir_collective_opts opts = opts_of(rank, 3);
     Bench bench;
     weirt_log_allow("");
-    if (bench_open(rank, &opts, room, 0, &bench)) {
+    if (bench_open(rank, &opts, 2 * room, 0, &bench)) {
         char *in = static_cast<char *>(weir_memory_pointer(bench.in));
         char *out = static_cast<char *>(weir_memory_pointer(bench.out));
         std::vector<weir_transfer> list;
@@ -227,6 +227,9 @@ TEST_P(Exchange, DifferentCountsAreNamed)
         { 300000, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 300000 u8" },
         { 0, 300000, WEIR_U8, "its receive 1 from rank 1 is of 300000 u8, but send 1 of rank 1 has 0 u8" },
         { 100, 100, WEIR_I8, "its receive 1 from rank 1 is of 100 i8, but send 1 of rank 1 has 100 u8" },
+        // Up to 1 MiB the receiver need not know the memory.
+        { 100, 1200000, WEIR_U8, "its receive 1 from rank 1 is of 1200000 u8, but send 1 of rank 1 has 100 u8" },
+        { 1200000, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 1200000 u8" },
         // Transfers of up to 64 bytes take the ring here.
         { 40, 39, WEIR_U8, "its receive 1 from rank 1 is of 39 u8, but send 1 of rank 1 has 40 u8" },
         { 40, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 40 u8" },

@@ -20,7 +20,7 @@ Operation operation(Kind kind, uint64_t count, uint64_t seed)
     return { kind, WEIR_F32, WEIR_SUM, count, 0, 0, false, kind <= REDUCE_SCATTER, seed };
 }
 
-bool open(weirt_rank *rank, uint64_t staging, Bench *b)
+bool open(weirt_rank *rank, uint64_t staging, Bench *b, uint64_t room = 0)
 {
     weir_collective_opts opts = WEIR_OPTS(weir_collective_opts);
     opts.staging_bytes = staging;
@@ -29,7 +29,7 @@ bool open(weirt_rank *rank, uint64_t staging, Bench *b)
         opts.threads = 2;
     }
     fit_together(rank, &opts);
-    return bench_open(rank, &opts, 8 * large(rank) * rank->size, 0, b);
+    return bench_open(rank, &opts, room != 0 ? room : 8 * large(rank) * rank->size, 0, b);
 }
 
 // Records the operation, whose data is that of `run`, and launches the graph.
@@ -127,14 +127,16 @@ std::vector<uint8_t> pattern(uint32_t sender, uint32_t round, uint64_t bytes)
 }
 
 // The ends of a transfer were recorded before growth or launched after it, in all pairs. A piece has several messages.
+// Up to 1 MiB they are lines in the first memory.
 void exchanges_meet_across_growth(weirt_rank *rank)
 {
     Bench b;
     void *graph = nullptr;
-    const uint64_t bytes = 7 * large(rank) + 13;
+    const uint64_t bytes = *static_cast<const uint64_t *>(rank->arg);
     const uint32_t peer = rank->rank ^ 1;
     std::vector<uint8_t> got(bytes);
-    bool fine = open(rank, 0, &b) && WEIRT_OK(rank, weir_graph_begin(b.comm.device, b.stream)) && swap(b, bytes) &&
+    bool fine = open(rank, 0, &b, 8 * large(rank) * rank->size + bytes) &&
+                WEIRT_OK(rank, weir_graph_begin(b.comm.device, b.stream)) && swap(b, bytes) &&
                 WEIRT_OK(rank, weir_graph_end(b.comm.device, b.stream, &graph));
     const uint64_t first = fine ? bytes_of(b) : 0;
     fine = fine && run(&b, operation(ALLREDUCE, large(rank), 1)) && WEIRT_EXPECT(rank, bytes_of(b) > first);
@@ -580,8 +582,10 @@ TEST_P(CollectiveGrow, SendsBeforeItMeetTheirReceives) { weirt_ranks_run(stage()
 
 TEST_P(CollectiveGrow, ExchangesMeetAcrossIt)
 {
-    for (uint32_t ranks : { 2u, 3u }) {
-        weirt_ranks_run(stage(), ranks, exchanges_meet_across_growth, nullptr, 0);
+    for (const uint64_t bytes : { uint64_t{ 140013 }, uint64_t{ 1048589 } }) {
+        for (uint32_t ranks : { 2u, 3u }) {
+            weirt_ranks_run(stage(), ranks, exchanges_meet_across_growth, &bytes, sizeof bytes);
+        }
     }
 }
 
