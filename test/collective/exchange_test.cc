@@ -57,6 +57,8 @@ protected:
 INSTANTIATE_TEST_SUITE_P(Stages, Exchange, ::testing::Values(0, 1, 2, 3), weirt_stage_name);
 
 TEST_P(Exchange, RandomTransfers) { random({ 3, 1, 2, 8 }, { 2, 20, 3000, 6, 0 }); }
+// Among 18 blocks a message slot has 128 bytes, which is too few for the sender's call and a line.
+TEST_P(Exchange, SlotsTooShortForLines) { random({ 2, 3 }, { 18, 10, 3000, 4, 0 }); }
 TEST_P(Exchange, RandomTransfersOfOneBlock) { random({ 2, 5 }, { 1, 20, 3000, 6, 0 }); }
 TEST_P(Exchange, ManyTransfersTakeSeveralLaunches) { random({ 2, 4 }, { 2, 400, 300, 1, 0 }); }
 // With so much staging, transfers of up to 8 KiB take the rings.

@@ -277,7 +277,8 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
     args->rails = collective->rails.far;
     x->call = weiri_call_word(&word);
     x->grown = collective->now != &collective->device;
-    x->lined = hosts_of(e) == 1 && collective->host.lines;
+    x->lined = hosts_of(e) == 1 && collective->host.lines &&
+               collective->device.message_bytes >= WEIR_RING_HEAD + WEIR_LINE_BYTES;
     x->lanes = 0;
     x->copies = 0;
     const uint32_t ranks = collective->device.ranks;
