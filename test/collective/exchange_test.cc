@@ -59,6 +59,8 @@ INSTANTIATE_TEST_SUITE_P(Stages, Exchange, ::testing::Values(0, 1, 2, 3), weirt_
 TEST_P(Exchange, RandomTransfers) { random({ 3, 1, 2, 8 }, { 2, 20, 3000, 6, 0 }); }
 // Among 18 blocks a message slot has 128 bytes, which is too few for the sender's call and a line.
 TEST_P(Exchange, SlotsTooShortForLines) { random({ 2, 3 }, { 18, 10, 3000, 4, 0 }); }
+// A slot of 32 KiB or more has a part for lines, and another one for transfers of more than eight messages a column.
+TEST_P(Exchange, LongSlotsHavePartsForLines) { random({ 2 }, { 2, 6, 30000, 6, (4 << 20) + (256 << 10) }); }
 TEST_P(Exchange, RandomTransfersOfOneBlock) { random({ 2, 5 }, { 1, 20, 3000, 6, 0 }); }
 TEST_P(Exchange, ManyTransfersTakeSeveralLaunches) { random({ 2, 4 }, { 2, 400, 300, 1, 0 }); }
 // With so much staging, transfers of up to 8 KiB take the rings.
@@ -229,7 +231,7 @@ TEST_P(Exchange, DifferentCountsAreNamed)
         { 300000, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 300000 u8" },
         { 0, 300000, WEIR_U8, "its receive 1 from rank 1 is of 300000 u8, but send 1 of rank 1 has 0 u8" },
         { 100, 100, WEIR_I8, "its receive 1 from rank 1 is of 100 i8, but send 1 of rank 1 has 100 u8" },
-        // Up to 1 MiB the receiver need not know the memory.
+        // The receiver of a short transfer need not know the memory.
         { 100, 1200000, WEIR_U8, "its receive 1 from rank 1 is of 1200000 u8, but send 1 of rank 1 has 100 u8" },
         { 1200000, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 1200000 u8" },
         // Transfers of up to 64 bytes take the ring here.

@@ -127,7 +127,7 @@ std::vector<uint8_t> pattern(uint32_t sender, uint32_t round, uint64_t bytes)
 }
 
 // The ends of a transfer were recorded before growth or launched after it, in all pairs. A piece has several messages.
-// Up to 1 MiB they are lines in the first memory.
+// Short ones are lines in the first memory.
 void exchanges_meet_across_growth(weirt_rank *rank)
 {
     Bench b;

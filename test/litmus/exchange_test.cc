@@ -10,7 +10,7 @@ namespace {
 using namespace litmus;
 
 constexpr uint32_t RANKS = 2;
-constexpr uint64_t RING_BYTES = 24; // of a small transfer
+constexpr uint64_t RING_BYTES = 24;  // of a small transfer
 constexpr uint64_t SLOT_BYTES = 256; // a head and a line
 constexpr uint64_t MEMORY = 32 << 10;
 
@@ -64,7 +64,7 @@ struct Exchanging : Pair {
         x.small = RING_BYTES + 1;
         x.rings = RINGS;
         x.sides = 1;
-        x.lined = LINED;
+        x.lined = LINED ? SLOT_BYTES : 0;
         add_lane(x, r, true, r == 0 ? ANSWERS : SENDS);
         add_lane(x, r, false, r == 0 ? SENDS : ANSWERS);
     }

@@ -15,6 +15,7 @@
 #include "src/host/collective/collective.h"
 
 #define WARP 32u
+#define LONG_SLOT ((uint64_t)32 << 10)
 
 /* A call, and the progress of its lanes. The second index is weir_transfer.receive. */
 typedef struct exchange {
@@ -266,6 +267,13 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     return shape;
 }
 
+/* The bytes of a slot that are for lines: half of a long one. */
+static uint32_t lined_of(uint64_t slot)
+{
+    const uint64_t bytes = slot >= LONG_SLOT ? slot / 2 / WEIR_LINE_BYTES * WEIR_LINE_BYTES : slot;
+    return bytes >= WEIR_RING_HEAD + WEIR_LINE_BYTES ? (uint32_t)bytes : 0;
+}
+
 /* Launches the next transfers of all lanes at the distances of the launch. Sets *more if there were any. */
 static weir_status launch_next(exchange *e, weiri_exchange_args *args, const weiri_step *call, bool *more)
 {
@@ -277,8 +285,7 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
     args->rails = collective->rails.far;
     x->call = weiri_call_word(&word);
     x->grown = collective->now != &collective->device;
-    x->lined = hosts_of(e) == 1 && collective->host.lines &&
-               collective->device.message_bytes >= WEIR_RING_HEAD + WEIR_LINE_BYTES;
+    x->lined = hosts_of(e) == 1 && collective->host.lines ? lined_of(collective->device.message_bytes) : 0;
     x->lanes = 0;
     x->copies = 0;
     const uint32_t ranks = collective->device.ranks;

@@ -10,14 +10,16 @@
  * has WEIR_RING_SLOTS slots. The receiver stores how many it has taken into the sender's memory. Which transfers take
  * the ring follows from their bytes alone, so both ends agree.
  *
- * If the links keep lines, messages in the first memory are lines behind the sender's call as packets. Their flags are
- * the message's number, so the receiver waits for neither a fence nor the signal, which only counts. Otherwise, and in
- * the second memory, the signal follows the data.
+ * If the links keep lines, the slots of the first memory begin with a part for lines: messages are lines behind the
+ * sender's call as packets. Their flags are the message's number, so the receiver waits for neither a fence nor the
+ * signal, which only counts. No other data may go there, because it could look like a flag. A short slot has no other
+ * part. A transfer that takes up to WEIR_LINED_MESSAGES messages in each column goes as lines. Longer ones use the
+ * other part or the second memory, where the signal follows the data.
  *
  * Once the staging has grown, the second memory has longer message slots. The sender's host chooses the memory at the
  * launch, and the first message of a piece says which one has the piece. So the two ends of a transfer may have been
- * launched, or recorded, before and after growth. Transfers of up to WEIR_EXCHANGE_LINED bytes stay in the first memory
- * if it has lines, so their receiver need not know what the first message says. Semaphores and calls stay there too.
+ * launched, or recorded, before and after growth. What goes as lines stays in the first memory, so its receiver need
+ * not know what the first message says. Semaphores and calls stay there too.
  *
  * Between hosts a lane has its own columns and slots, in the memories of the rails. The sender copies a message into a
  * slot of its own memory. Its rail moves it into the memory of the rank of the same place on the receiver's host, and
@@ -39,7 +41,7 @@
 #define WEIR_EXCHANGE_LANES (2u * WEIR_COLLECTIVE_RANKS)              /* of any launch */
 #define WEIR_EXCHANGE_TRANSFERS 200u                                  /* of a launch */
 #define WEIR_EXCHANGE_PIECE ((uint64_t)7560)                          /* the lines of a slot of 8 KiB */
-#define WEIR_EXCHANGE_LINED ((uint64_t)1 << 20)
+#define WEIR_LINED_MESSAGES 8u
 #define WEIR_EXCHANGE_GROWN ((uint64_t)1 << 63) /* in the sender's call: the piece is in the second memory */
 #define WEIR_EXCHANGE_RING UINT32_MAX           /* stands for the ring where a column is meant */
 #define WEIR_RING_SLOTS 4u
@@ -90,7 +92,7 @@ typedef struct weir_collective_exchange {
     uint32_t copies; /* of this rank to itself: two transfers each, source and target, */
     uint32_t copy;   /* from this one on */
     uint32_t grown;  /* 1: long messages inside the host go into the second memory of the receivers */
-    uint32_t lined;  /* 1: messages in the first memory are lines */
+    uint32_t lined;  /* bytes of a slot of the first memory that are for lines; 0: none */
     uint32_t reserved;
     weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
     weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
@@ -116,10 +118,16 @@ WEIR_FN uint32_t weir_exchange_columns(const weir_collective_exchange *x, uint32
     return x->lane[lane].far ? x->far : x->columns;
 }
 
+/* The data of a message as lines. */
+WEIR_FN uint32_t weir_lined_room(const weir_collective_exchange *x)
+{
+    return (x->lined - WEIR_RING_HEAD) / WEIR_LINE_BYTES * WEIR_LINE_DATA;
+}
+
 /* Whether a transfer inside the host goes through the first memory as lines, whatever the memory of the launch is. */
 WEIR_FN int weir_exchange_is_lined(const weir_collective_exchange *x, uint64_t bytes)
 {
-    return x->lined != 0 && bytes <= WEIR_EXCHANGE_LINED;
+    return x->lined != 0 && bytes <= (uint64_t)x->columns * WEIR_LINED_MESSAGES * weir_lined_room(x);
 }
 
 /* Pieces of a transfer of `bytes` bytes. */
@@ -315,7 +323,8 @@ typedef struct weir_exchange_state {
     uint32_t room;   /* for the data of one of the piece's messages */
     uint16_t next;   /* transfer of the lane whose piece this is */
     uint8_t begun;   /* the piece's first message has passed */
-    uint8_t grown;   /* the piece goes through the second memory */
+    uint8_t grown;   /* the piece goes through the second memory, */
+    uint8_t lined;   /* or as lines through the first one */
 } weir_exchange_state;
 
 /* Finds the next piece of the column, or the next small transfer, from transfer `next` on. Returns 0 at the end. */
@@ -385,6 +394,7 @@ WEIR_FN_FLAT void weir_exchange_place(const weir_dev_collective *c, const weir_e
     const weir_exchange_lane *l = &x->lane[lane];
     if (weir_exchange_is_far(r, l)) {
         s->room = (uint32_t)r->bytes;
+        s->lined = 0;
         return;
     }
     const int stays = weir_exchange_is_lined(x, weir_exchange_bytes(&x->transfers[l->first + s->next]));
@@ -394,13 +404,14 @@ WEIR_FN_FLAT void weir_exchange_place(const weir_dev_collective *c, const weir_e
             weir_arch_load_relaxed_sys_u64(weir_message_head(c, l->peer, c->rank, s->messages, column));
         s->grown = (call & WEIR_EXCHANGE_GROWN) != 0;
     }
-    s->room = (uint32_t)weir_message_slots_of(c, l->receives ? c->rank : l->peer, s->grown).bytes;
+    const uint32_t slot = (uint32_t)weir_message_slots_of(c, l->receives ? c->rank : l->peer, s->grown).bytes;
+    s->lined = x->lined != 0 && s->grown == 0 && (stays || x->lined == slot);
     if (s->grown != 0) {
         const int64_t quarter = s->left / 4 / 128 * 128;
         const int64_t share = quarter > (int64_t)WEIR_EXCHANGE_PIECE ? quarter : (int64_t)WEIR_EXCHANGE_PIECE;
-        s->room = (uint32_t)weir_least(share, (int64_t)s->room);
-    } else if (x->lined != 0) {
-        s->room = (s->room - WEIR_RING_HEAD) / WEIR_LINE_BYTES * WEIR_LINE_DATA;
+        s->room = (uint32_t)weir_least(share, (int64_t)slot);
+    } else {
+        s->room = s->lined != 0 ? weir_lined_room(x) : slot - x->lined;
     }
 }
 
@@ -683,6 +694,13 @@ WEIR_FN void weir_lined_put(const weir_dev_collective *c, const weir_collective_
 
 /* ---- a piece in a column ---------------------------------------------------------------------------------------- */
 
+/* The place of a message from `from` to `to` that is not lines. */
+WEIR_FN char *weir_exchange_slot(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t from,
+                                 uint32_t to, const weir_exchange_state *s, uint32_t column)
+{
+    return weir_message_slot(c, from, to, s->grown, s->messages, column) + (s->grown != 0 ? 0 : x->lined);
+}
+
 /* Takes the message that has come. The status is the calling thread's. */
 WEIR_FN_FLAT weir_status weir_exchange_take(const weir_dev_collective *c, const weir_exchange_rails *r,
                                             const weir_collective_exchange *x, uint32_t lane, uint32_t column,
@@ -695,7 +713,7 @@ WEIR_FN_FLAT weir_status weir_exchange_take(const weir_dev_collective *c, const 
     if (bytes != 0) {
         weir_copy(s->data,
                   far ? weir_far_message(c, r, l, s->messages, column) + WEIR_RAIL_HEAD
-                      : weir_message_slot(c, l->peer, c->rank, s->grown, s->messages, column),
+                      : weir_exchange_slot(c, x, l->peer, c->rank, s, column),
                   bytes, weir_coop_block(coop));
     }
     weir_arch_block_sync(coop.host);
@@ -738,8 +756,7 @@ WEIR_FN_FLAT weir_status weir_exchange_put(const weir_dev_collective *c, const w
     const int far = weir_exchange_is_far(r, l);
     const uint64_t own = far ? weir_far_slot(r, 1, weir_far_peer(c, l), s->messages, column) : 0;
     if (bytes != 0) {
-        weir_copy(far ? r->rails.memory + own + WEIR_RAIL_HEAD
-                      : weir_message_slot(c, c->rank, l->peer, s->grown, s->messages, column),
+        weir_copy(far ? r->rails.memory + own + WEIR_RAIL_HEAD : weir_exchange_slot(c, x, c->rank, l->peer, s, column),
                   s->data, bytes, weir_coop_block(coop));
     }
     weir_arch_block_sync(coop.host);
@@ -816,7 +833,7 @@ WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_
         weir_exchange_place(c, r, x, lane, column, s);
     }
     const uint64_t bytes = (uint64_t)weir_least(s->left, (int64_t)s->room);
-    if (r == NULL && x->lined != 0 && s->grown == 0) {
+    if (r == NULL && s->lined != 0) {
         status = alone ? weir_lined_pass(c, x, lane, column, s, bytes, coop)
                        : weir_lined_pass_of_many(c, x, lane, column, s, bytes, coop);
     } else if (x->lane[lane].receives) {

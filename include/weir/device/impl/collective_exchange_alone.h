@@ -117,7 +117,7 @@ WEIR_FN weir_status weir_collective_exchange_alone(const weir_dev_collective *c,
     coop = weir_coop_blocks(coop);
     weir_exchange_post post = weir_exchange_post_of(x, coop);
     const weir_exchange_lane *lane = &x->lane[post.lane];
-    weir_exchange_state s = { 0, NULL, 0, 0, 0, 0, 0, 0 };
+    weir_exchange_state s = { 0, NULL, 0, 0, 0, 0, 0, 0, 0 };
     uint64_t number = 0;
     uint64_t known = 0;
     if (!post.idle) {
