@@ -1063,7 +1063,7 @@ MUTANTS = [
            "messages < taken + WEIR_RING_SLOTS", "messages < taken + WEIR_RING_SLOTS + 1",
            "the first small transfer of a launch overwrites a slot that its receiver has not taken",
            litmus("LitmusExchange.RingsKeepTheirSlotsBetweenLaunches")),
-    Mutant("ring-slot", DEVICE + "impl/collective_exchange.h", "weir_ring_slot", "- number % WEIR_RING_SLOTS",
+    Mutant("ring-slot", DEVICE + "impl/collective_exchange_places.h", "weir_ring_slot", "- number % WEIR_RING_SLOTS",
            "- number % (WEIR_RING_SLOTS - 1)", "a ring uses one slot less than it counts",
            litmus("LitmusExchange.SlotsOfARingAreNotOverwritten")),
     Mutant("ring-early", DEVICE + "impl/collective_exchange.h", "weir_ring_take",

@@ -1,0 +1,282 @@
+/* weir/device/impl/collective_exchange_places.h - an exchange of one launch: its lanes and transfers, and the places of
+ * their messages, counts and calls in the memories of the ranks; see impl/collective_exchange.h. */
+#ifndef WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_PLACES_H
+#define WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_PLACES_H
+
+#include "weir/device/impl/collective_rails.h"
+
+#define WEIR_EXCHANGE_LANES_INSIDE (2u * (WEIR_COLLECTIVE_RANKS - 1)) /* of a launch inside a host */
+#define WEIR_EXCHANGE_LANES (2u * WEIR_COLLECTIVE_RANKS)              /* of any launch */
+#define WEIR_EXCHANGE_TRANSFERS 200u                                  /* of a launch */
+#define WEIR_EXCHANGE_PIECE ((uint64_t)7560)                          /* the lines of a slot of 8 KiB */
+#define WEIR_LINED_MESSAGES 8u
+#define WEIR_EXCHANGE_GROWN ((uint64_t)1 << 63) /* in the sender's call: the piece is in the second memory */
+#define WEIR_EXCHANGE_RING UINT32_MAX           /* stands for the ring where a column is meant */
+#define WEIR_RING_SLOTS 4u
+#define WEIR_RING_HEAD 128u /* bytes of a slot before its packets or lines: the sender's call, as packets */
+
+typedef struct weir_exchange_transfer {
+    char *data;
+    uint64_t count; /* of elements, and their type in the highest 8 bits */
+} weir_exchange_transfer;
+
+typedef struct weir_exchange_lane {
+    uint8_t peer; /* its place on its host */
+    uint8_t host; /* its host; not used inside a host */
+    uint8_t receives;
+    uint8_t far;    /* the peer is on another host */
+    uint16_t first; /* of its transfers */
+    uint16_t count;
+    uint32_t index; /* of the first one, among the transfers of the call between the two ranks in this direction */
+} weir_exchange_lane;
+
+/* The differences of a collective: of each rank of the host, of each host, and then of each rank of all hosts. */
+#define WEIR_DIFFERENCES_FAR (WEIR_COLLECTIVE_RANKS + WEIR_COLLECTIVE_HOSTS)
+
+/* What lanes between hosts need. It lies in device memory. `places` is where each rank's memory of the rails has its
+ * cells, for each kind, peer and column, and the slots behind them. Peers are the ranks of all hosts. */
+typedef struct weir_exchange_rails {
+    weir_dev_rails rails;
+    char *memory[WEIR_COLLECTIVE_RANKS]; /* of the rails, of each rank of this host, mapped here */
+    const uint32_t *peers;               /* ranks of the communicator */
+    uint64_t places;
+    uint64_t bytes; /* of a message's data */
+    uint32_t columns;
+    uint32_t size; /* ranks of all hosts */
+} weir_exchange_rails;
+
+/* An exchange of one launch. The first `rings` blocks of the grid divide the rings of the lanes. Then each column has
+ * `sides` blocks: one for all lanes, or one for the lanes that receive and one for those that send. With `only`, the
+ * launch has one piece, whose column follows from the number of its transfer, and one block for it. */
+typedef struct weir_collective_exchange {
+    uint64_t call; /* that both ends compare, without the type */
+    uint32_t lanes;
+    uint32_t columns; /* of lanes inside the host, */
+    uint32_t far;     /* and between hosts */
+    uint32_t small;   /* inside the host transfers of fewer bytes take the ring */
+    uint32_t rings;
+    uint32_t sides;
+    uint32_t only;
+    uint32_t copies; /* of this rank to itself: two transfers each, source and target, */
+    uint32_t copy;   /* from this one on */
+    uint32_t grown;  /* 1: long messages inside the host go into the second memory of the receivers */
+    uint32_t lined;  /* bytes of a slot of the first memory that are for lines; 0: none */
+    uint32_t reserved;
+    weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
+    weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
+} weir_collective_exchange;
+
+WEIR_FN uint64_t weir_exchange_count(const weir_exchange_transfer *t) { return t->count & UINT64_MAX >> 8; }
+
+WEIR_FN uint32_t weir_exchange_dtype(const weir_exchange_transfer *t) { return (uint32_t)(t->count >> 56); }
+
+WEIR_FN uint64_t weir_exchange_bytes(const weir_exchange_transfer *t)
+{
+    return weir_exchange_count(t) * weir_dtype_bytes(weir_exchange_dtype(t));
+}
+
+/* Whether the transfer of a lane takes the ring. */
+WEIR_FN int weir_exchange_is_small(const weir_collective_exchange *x, uint32_t lane, uint64_t bytes)
+{
+    return x->lane[lane].far == 0 && bytes < x->small;
+}
+
+WEIR_FN uint32_t weir_exchange_columns(const weir_collective_exchange *x, uint32_t lane)
+{
+    return x->lane[lane].far ? x->far : x->columns;
+}
+
+/* The data of a message as lines. */
+WEIR_FN uint32_t weir_lined_room(const weir_collective_exchange *x)
+{
+    return (x->lined - WEIR_RING_HEAD) / WEIR_LINE_BYTES * WEIR_LINE_DATA;
+}
+
+/* Whether a transfer inside the host goes through the first memory as lines, whatever the memory of the launch is. */
+WEIR_FN int weir_exchange_is_lined(const weir_collective_exchange *x, uint64_t bytes)
+{
+    return x->lined != 0 && bytes <= (uint64_t)x->columns * WEIR_LINED_MESSAGES * weir_lined_room(x);
+}
+
+/* Pieces of a transfer of `bytes` bytes. */
+WEIR_FN uint32_t weir_exchange_pieces(uint64_t bytes, uint32_t columns)
+{
+    const uint64_t pieces = (bytes + WEIR_EXCHANGE_PIECE - 1) / WEIR_EXCHANGE_PIECE;
+    return pieces == 0 ? 1 : pieces < columns ? (uint32_t)pieces : columns;
+}
+
+/* The first column of transfer `number` of a lane. */
+WEIR_FN uint32_t weir_exchange_first(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                     uint32_t number)
+{
+    const uint32_t peer = x->lane[lane].peer;
+    const uint32_t from = x->lane[lane].receives ? peer : c->rank;
+    const uint32_t to = x->lane[lane].receives ? c->rank : peer;
+    return (number + from * c->ranks + to) % weir_exchange_columns(x, lane);
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------- */
+
+/* The message slots of a rank in one of its memories. */
+typedef struct weir_message_slots {
+    char *first;
+    uint64_t bytes; /* of a slot */
+} weir_message_slots;
+
+/* The place in this rank's first memory of the slots that `of` has in its second one: a weir_message_slots, which the
+ * host writes when the staging grows. */
+WEIR_FN uint64_t weir_message_grown(const weir_dev_collective *c, uint32_t of)
+{
+    return weir_collective_cell(c, WEIR_CELL_MESSAGE, 0, of) + 96;
+}
+
+WEIR_FN weir_message_slots weir_message_slots_of(const weir_dev_collective *c, uint32_t of, uint32_t grown)
+{
+    weir_message_slots slots;
+    slots.first = c->memory[of] + c->messages;
+    slots.bytes = c->message_bytes;
+    if (grown != 0) {
+        const uint64_t *words = (const uint64_t *)(c->memory[c->rank] + weir_message_grown(c, of));
+        slots.first = (char *)(uintptr_t)weir_arch_load_relaxed_sys_u64(words);
+        slots.bytes = weir_arch_load_relaxed_sys_u64(words + 1);
+    }
+    return slots;
+}
+
+/* The slot of message `number` of a column from `from` in a memory of `to`. */
+WEIR_FN char *weir_message_slot(const weir_dev_collective *c, uint32_t from, uint32_t to, uint32_t grown,
+                                uint64_t number, uint32_t column)
+{
+    const weir_message_slots slots = weir_message_slots_of(c, to, grown);
+    return slots.first + (((number % 2) * c->message_blocks + column) * c->ranks + from) * slots.bytes;
+}
+
+/* The sender's call, in the cell of the column's semaphore. */
+WEIR_FN uint64_t *weir_message_head(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number,
+                                    uint32_t column)
+{
+    return (uint64_t *)(c->memory[to] + weir_collective_cell(c, WEIR_CELL_MESSAGE, column, from) + 8 +
+                        24 * (number % 2));
+}
+
+/* Bytes of a slot of a ring. The rings of all senders lie before the receiver's message slots. */
+WEIR_FN uint64_t weir_ring_slot_bytes(const weir_dev_collective *c) { return WEIR_RING_HEAD + 2 * c->ring_bytes; }
+
+/* The slot of small transfer `number` from `from` to `to`. */
+WEIR_FN char *weir_ring_slot(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number)
+{
+    const uint64_t after = (uint64_t)(c->ranks - from) * WEIR_RING_SLOTS - number % WEIR_RING_SLOTS;
+    return c->memory[to] + c->messages - after * weir_ring_slot_bytes(c);
+}
+
+WEIR_FN uint32_t weir_ring_flag(uint64_t number) { return (uint32_t)number | 0x80000000u; }
+
+/* Where the receiver `to` tells the sender `from` how many small transfers it has taken. */
+WEIR_FN uint64_t *weir_ring_taken(const weir_dev_collective *c, uint32_t from, uint32_t to)
+{
+    return (uint64_t *)(c->memory[from] + weir_collective_cell(c, WEIR_CELL_MESSAGE_TAKEN, 0, to) + 8);
+}
+
+/* ---- places between hosts ----------------------------------------------------------------------------------- */
+
+/* Cells in the rails' memory of a rank. Others write the first two, for a rank of this host to read. */
+enum {
+    WEIR_FAR_ARRIVED = 0, /* messages that have arrived from the peer */
+    WEIR_FAR_TAKEN = 1,   /* messages that the peer has taken */
+    WEIR_FAR_OWN = 2,     /* messages that this rank has sent and taken; in column 0 also its transfers */
+    WEIR_FAR_KINDS = 3
+};
+
+WEIR_FN int weir_exchange_is_far(const weir_exchange_rails *r, const weir_exchange_lane *lane)
+{
+    return r != NULL && lane->far != 0;
+}
+
+WEIR_FN uint64_t weir_far_cell(const weir_exchange_rails *r, uint32_t kind, uint32_t peer, uint32_t column)
+{
+    return r->places + (((uint64_t)kind * r->size + peer) * r->columns + column) * WEIR_CELL_BYTES;
+}
+
+/* The slot of a message that comes, or (`out`) goes. */
+WEIR_FN uint64_t weir_far_slot(const weir_exchange_rails *r, uint32_t out, uint32_t peer, uint64_t number,
+                               uint32_t column)
+{
+    const uint64_t index = (((uint64_t)out * r->size + peer) * r->columns + column) * 2 + number % 2;
+    return weir_far_cell(r, WEIR_FAR_KINDS, 0, 0) + index * (WEIR_RAIL_HEAD + r->bytes);
+}
+
+/* This rank's place in the memory of this host's rank that has the peer's place, among the ranks of the peer's host. */
+WEIR_FN uint32_t weir_far_here(const weir_dev_collective *c, const weir_exchange_lane *lane)
+{
+    return (uint32_t)lane->host * c->ranks + c->rank;
+}
+
+/* The peer's place in the memory of the rank on its host that has this rank's place. */
+WEIR_FN uint32_t weir_far_there(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                const weir_exchange_lane *lane)
+{
+    return r->rails.host * c->ranks + lane->peer;
+}
+
+/* The peer among the ranks of all hosts. */
+WEIR_FN uint32_t weir_far_peer(const weir_dev_collective *c, const weir_exchange_lane *lane)
+{
+    return (uint32_t)lane->host * c->ranks + lane->peer;
+}
+
+/* The message that arrives next, with the sender's call before its data. */
+WEIR_FN char *weir_far_message(const weir_dev_collective *c, const weir_exchange_rails *r,
+                               const weir_exchange_lane *lane, uint64_t number, uint32_t column)
+{
+    return r->memory[lane->peer] + weir_far_slot(r, 0, weir_far_here(c, lane), number, column);
+}
+
+/* This rank's own counts of a lane. */
+WEIR_FN uint64_t *weir_far_own(const weir_dev_collective *c, const weir_exchange_rails *r,
+                               const weir_exchange_lane *lane, uint32_t column)
+{
+    return (uint64_t *)(r->rails.memory + weir_far_cell(r, WEIR_FAR_OWN, weir_far_peer(c, lane), column)) +
+           (lane->receives ? 1 : 0);
+}
+
+/* ---- places of a lane ------------------------------------------------------------------------------------------- */
+
+/* The number of transfers of a lane so far: inside the host, in the cell of the peer's first semaphore. */
+WEIR_FN uint64_t *weir_exchange_number(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                       const weir_exchange_lane *lane)
+{
+    if (weir_exchange_is_far(r, lane)) {
+        return weir_far_own(c, r, lane, 0) + 2;
+    }
+    return (uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, WEIR_CELL_MESSAGE, 0, lane->peer) + 80 +
+                        (lane->receives ? 8 : 0));
+}
+
+/* The number of messages of a lane in a column so far; of its small transfers in the ring. */
+WEIR_FN uint64_t *weir_exchange_messages(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                         const weir_exchange_lane *lane, uint32_t column)
+{
+    if (column == WEIR_EXCHANGE_RING) {
+        return (uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, WEIR_CELL_MESSAGE, 0, lane->peer) + 112 +
+                            (lane->receives ? 8 : 0));
+    }
+    if (weir_exchange_is_far(r, lane)) {
+        return weir_far_own(c, r, lane, column);
+    }
+    const weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, column, lane->peer);
+    return lane->receives ? data.expected : data.sent;
+}
+
+/* The word in which a peer counts: messages that have arrived, or (of a lane that sends) that it has taken. */
+WEIR_FN const uint64_t *weir_exchange_word(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                           const weir_exchange_lane *lane, uint32_t column)
+{
+    if (weir_exchange_is_far(r, lane)) {
+        const uint32_t kind = lane->receives ? WEIR_FAR_ARRIVED : WEIR_FAR_TAKEN;
+        return (const uint64_t *)(r->memory[lane->peer] + weir_far_cell(r, kind, weir_far_here(c, lane), column));
+    }
+    const uint32_t kind = lane->receives ? WEIR_CELL_MESSAGE : WEIR_CELL_MESSAGE_TAKEN;
+    return (const uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, kind, column, lane->peer));
+}
+
+#endif
