@@ -1,8 +1,8 @@
 /* weir/device/impl/collective_exchange_alone.h - exchanges inside a host in which each block serves one lane.
  *
  * The ways of the data are those of impl/collective_exchange.h, and the peer may use the other kernel. A small transfer
- * takes little longer than the way over the link. So a block has its lane's numbers in registers, and the loads with
- * which it begins are all under way at once. */
+ * takes little longer than the way over the link. So a block has its lane's numbers in registers, and loads them at
+ * once. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_ALONE_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_ALONE_H
 
@@ -120,14 +120,14 @@ WEIR_FN weir_status weir_collective_exchange_alone(const weir_dev_collective *c,
     weir_exchange_state s = { 0, NULL, 0, 0, 0, 0, 0, 0, 0 };
     uint64_t number = 0;
     uint64_t known = 0;
+    const weir_status begun = weir_slots_begin(c, coop); /* nothing is read before: the memory may be gone */
+    if (begun != WEIR_OK) {
+        return weir_slots_end(c, begun);
+    }
     if (!post.idle) {
         number = weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, lane));
         s.messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, NULL, lane, post.column));
         known = weir_arch_load_relaxed_sys_u64(weir_exchange_bar_of(c, lane, post.column).word);
-    }
-    weir_status status = weir_slots_begin(c, coop);
-    if (status != WEIR_OK) {
-        return weir_slots_end(c, status);
     }
     s.number = (uint32_t)number;
     if (!post.idle && x->only != 0 && post.column != WEIR_EXCHANGE_RING) {
@@ -135,6 +135,8 @@ WEIR_FN weir_status weir_collective_exchange_alone(const weir_dev_collective *c,
         s.messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, NULL, lane, post.column));
         known = weir_arch_load_relaxed_sys_u64(weir_exchange_bar_of(c, lane, post.column).word);
     }
+    weir_arch_block_sync(coop.host); /* all have read the counts */
+    weir_status status = WEIR_OK;
     /* A block counts while its data is on the way to it. A ring has data for all threads of a block that sends, so that
      * block counts when its data is on the way to the peer. */
     const int later = !post.idle && post.column == WEIR_EXCHANGE_RING && lane->receives == 0;
