@@ -390,7 +390,7 @@ WEIR_FN weir_status weir_lined_take(const weir_dev_collective *c, const weir_col
     const weir_exchange_lane *l = &x->lane[lane];
     const char *in = weir_message_slot(c, l->peer, c->rank, 0, s->messages, column);
     weir_status status = weir_lined_leads(coop) && !s->begun ? weir_lined_compare(c, x, lane, column, s, in) : WEIR_OK;
-    if (status == WEIR_OK) {
+    if (weir_arch_warp_or(status != WEIR_OK) == 0) { /* lanes of a warp move data together */
         status = weir_lined_move(c, NULL, in + WEIR_RING_HEAD, s, bytes, coop);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             status = weir_collective_end_wait(c, l->peer, status);
