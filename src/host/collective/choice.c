@@ -65,8 +65,8 @@ static uint32_t limit_of(const weir_collective *collective)
 }
 
 /* Whether the bytes for each multiprocessor of an SM limit are more than lines carry in the time of slots, or, with
- * `zero_copy`, in the time of slots directly between buffers of users. Rank for rank, reductions and broadcasts move
- * about twice as much as the other operations.
+ * `zero_copy`, in the time of slots directly between buffers of users. For the same bytes, reductions and
+ * broadcasts move about twice as much as the other operations.
  *
  * The bounds are KiB where both took the same time between two H100 (2026-11-25, collectives-forms-2xh100.csv). Between
  * 4 and 32 blocks they lay at 256 to 500 for reductions and 420 to 1,100 for moves, and, with zero copies, at 64 to 158

@@ -257,8 +257,7 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     weir_shape shape = { moving > copying ? moving : copying, 0 };
     shape.blocks = shape.blocks == 0 ? 1 : shape.blocks;
     shape.threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, shape.blocks);
-    if (*kernel == WEIRI_EXCHANGE_ALONE) { /* more of them than many blocks of several lanes have */
-        shape.threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, 1);
+    if (*kernel == WEIRI_EXCHANGE_ALONE) {
         shape.threads = (uint32_t)least(shape.threads, WEIRI_ALONE_THREADS);
     }
     if (collective->many && all.pieces == 0 && copying == 0) {

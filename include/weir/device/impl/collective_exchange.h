@@ -263,20 +263,31 @@ WEIR_FN_COLD weir_status weir_exchange_look_elsewhere(const weir_dev_collective 
 /* The thread that carries the sender's call: one without data in most small transfers. */
 WEIR_FN int weir_ring_leads(weir_coop coop) { return coop.block_rank == coop.block_size / 2; }
 
-/* Waits for the sender's call of a small transfer and compares it; called by one thread. */
-WEIR_FN weir_status weir_ring_compare(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                                      const weir_exchange_state *s)
+/* For a receiver that waits in vain for lines: compares the call of a sender that has sent no lines. */
+WEIR_FN_COLD weir_status weir_lined_look_elsewhere(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                   uint32_t lane, uint32_t column, const weir_exchange_state *s)
 {
-    const weir_exchange_lane *l = &x->lane[lane];
+    if (weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, &x->lane[lane], column)) > s->messages) {
+        return weir_exchange_compare_message(c, NULL, x, lane, column, s);
+    }
+    return x->small != 0 ? weir_exchange_look_elsewhere(c, x, lane, column, s) : WEIR_OK;
+}
+
+/* Waits for the sender's call in `slot`, of the ring or of a column with lines, and compares it; called by one thread.
+ */
+WEIR_FN weir_status weir_ring_compare(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                      uint32_t column, const weir_exchange_state *s, const char *slot)
+{
     uint64_t theirs[WEIR_MAILBOX_WORDS];
     weir_spin spin = weir_spin_begin();
-    while (!weir_ring_read_call(weir_ring_slot(c, l->peer, c->rank, s->messages), s->messages, theirs)) {
+    while (!weir_ring_read_call(slot, s->messages, theirs)) {
         weir_status status = weir_spin_step(&spin, c->control);
         if (status == WEIR_OK && spin.reads % WEIR_ARCH_SPIN_READS == 0) {
-            status = weir_exchange_look_elsewhere(c, x, lane, WEIR_EXCHANGE_RING, s);
+            status = column == WEIR_EXCHANGE_RING ? weir_exchange_look_elsewhere(c, x, lane, column, s)
+                                                  : weir_lined_look_elsewhere(c, x, lane, column, s);
         }
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
-            return weir_collective_end_wait(c, l->peer, status);
+            return weir_collective_end_wait(c, x->lane[lane].peer, status);
         }
     }
     return weir_exchange_compare(c, NULL, x, lane, s, theirs);
@@ -288,7 +299,7 @@ WEIR_FN weir_status weir_ring_take(const weir_dev_collective *c, const weir_coll
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const char *slot = weir_ring_slot(c, l->peer, c->rank, s->messages);
-    weir_status status = weir_ring_leads(coop) ? weir_ring_compare(c, x, lane, s) : WEIR_OK;
+    weir_status status = weir_ring_leads(coop) ? weir_ring_compare(c, x, lane, WEIR_EXCHANGE_RING, s, slot) : WEIR_OK;
     if (status == WEIR_OK) {
         status = weir_ll16_unpack(s->data, slot + WEIR_RING_HEAD, (uint64_t)s->left, weir_ring_flag(s->messages),
                                   weir_coop_block(coop), c->control);
@@ -355,41 +366,13 @@ WEIR_FN weir_status weir_lined_move(const weir_dev_collective *c, char *out, con
                          movers, c->control);
 }
 
-/* For a receiver that waits in vain for lines: compares the call of a sender that has sent no lines. */
-WEIR_FN_COLD weir_status weir_lined_look_elsewhere(const weir_dev_collective *c, const weir_collective_exchange *x,
-                                                   uint32_t lane, uint32_t column, const weir_exchange_state *s)
-{
-    if (weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, &x->lane[lane], column)) > s->messages) {
-        return weir_exchange_compare_message(c, NULL, x, lane, column, s);
-    }
-    return x->small != 0 ? weir_exchange_look_elsewhere(c, x, lane, column, s) : WEIR_OK;
-}
-
-/* Waits for the sender's call of a piece in `slot`, and compares it; called by one thread. */
-WEIR_FN weir_status weir_lined_compare(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                                       uint32_t column, const weir_exchange_state *s, const char *slot)
-{
-    uint64_t theirs[WEIR_MAILBOX_WORDS];
-    weir_spin spin = weir_spin_begin();
-    while (!weir_ring_read_call(slot, s->messages, theirs)) {
-        weir_status status = weir_spin_step(&spin, c->control);
-        if (status == WEIR_OK && spin.reads % WEIR_ARCH_SPIN_READS == 0) {
-            status = weir_lined_look_elsewhere(c, x, lane, column, s);
-        }
-        if (WEIR_UNLIKELY(status != WEIR_OK)) {
-            return weir_collective_end_wait(c, x->lane[lane].peer, status);
-        }
-    }
-    return weir_exchange_compare(c, NULL, x, lane, s, theirs);
-}
-
 /* Takes a message whose lines come, or have come. The status is the calling thread's. */
 WEIR_FN weir_status weir_lined_take(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
                                     uint32_t column, const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const char *in = weir_message_slot(c, l->peer, c->rank, 0, s->messages, column);
-    weir_status status = weir_lined_leads(coop) && !s->begun ? weir_lined_compare(c, x, lane, column, s, in) : WEIR_OK;
+    weir_status status = weir_lined_leads(coop) && !s->begun ? weir_ring_compare(c, x, lane, column, s, in) : WEIR_OK;
     if (weir_arch_warp_or(status != WEIR_OK) == 0) { /* lanes of a warp move data together */
         status = weir_lined_move(c, NULL, in + WEIR_RING_HEAD, s, bytes, coop);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {

@@ -118,22 +118,19 @@ WEIR_FN weir_status weir_collective_exchange_alone(const weir_dev_collective *c,
     weir_exchange_post post = weir_exchange_post_of(x, coop);
     const weir_exchange_lane *lane = &x->lane[post.lane];
     weir_exchange_state s = { 0, NULL, 0, 0, 0, 0, 0, 0, 0 };
-    uint64_t number = 0;
     uint64_t known = 0;
     const weir_status begun = weir_slots_begin(c, coop); /* nothing is read before: the memory may be gone */
     if (begun != WEIR_OK) {
         return weir_slots_end(c, begun);
     }
     if (!post.idle) {
-        number = weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, lane));
+        const uint64_t number = weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, lane));
+        if (x->only != 0) {
+            post.column = weir_exchange_first(c, x, 0, (uint32_t)number);
+        }
         s.messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, NULL, lane, post.column));
         known = weir_arch_load_relaxed_sys_u64(weir_exchange_bar_of(c, lane, post.column).word);
-    }
-    s.number = (uint32_t)number;
-    if (!post.idle && x->only != 0 && post.column != WEIR_EXCHANGE_RING) {
-        post.column = weir_exchange_first(c, x, 0, s.number);
-        s.messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, NULL, lane, post.column));
-        known = weir_arch_load_relaxed_sys_u64(weir_exchange_bar_of(c, lane, post.column).word);
+        s.number = (uint32_t)number;
     }
     weir_arch_block_sync(coop.host); /* all have read the counts */
     weir_status status = WEIR_OK;

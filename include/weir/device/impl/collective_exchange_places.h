@@ -33,7 +33,7 @@ typedef struct weir_exchange_lane {
 /* The differences of a collective: of each rank of the host, of each host, and then of each rank of all hosts. */
 #define WEIR_DIFFERENCES_FAR (WEIR_COLLECTIVE_RANKS + WEIR_COLLECTIVE_HOSTS)
 
-/* What lanes between hosts need. It lies in device memory. `places` is where each rank's memory of the rails has its
+/* The state of lanes between hosts, in device memory. `places` is where each rank's memory of the rails has its
  * cells, for each kind, peer and column, and the slots behind them. Peers are the ranks of all hosts. */
 typedef struct weir_exchange_rails {
     weir_dev_rails rails;
@@ -47,7 +47,8 @@ typedef struct weir_exchange_rails {
 
 /* An exchange of one launch. The first `rings` blocks of the grid divide the rings of the lanes. Then each column has
  * `sides` blocks: one for all lanes, or one for the lanes that receive and one for those that send. With `only`, the
- * launch has one piece, whose column follows from the number of its transfer, and one block for it. */
+ * launch has one piece, whose column follows from the number of its transfer, and one block for it. In a launch in
+ * which each block serves one lane, each lane has a block for its ring and one for each column; `sides` is not used. */
 typedef struct weir_collective_exchange {
     uint64_t call; /* that both ends compare, without the type */
     uint32_t lanes;
@@ -86,7 +87,7 @@ WEIR_FN uint32_t weir_exchange_columns(const weir_collective_exchange *x, uint32
     return x->lane[lane].far ? x->far : x->columns;
 }
 
-/* The data of a message as lines. */
+/* The bytes of data that a message carries as lines. */
 WEIR_FN uint32_t weir_lined_room(const weir_collective_exchange *x)
 {
     return (x->lined - WEIR_RING_HEAD) / WEIR_LINE_BYTES * WEIR_LINE_DATA;
