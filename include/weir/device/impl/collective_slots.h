@@ -105,7 +105,8 @@ typedef struct weir_slots_places {
     uint64_t at;
     int64_t left;
     uint32_t count;
-    int whole; /* all of them are complete, and aligned everywhere */
+    int whole; /* each of them is complete or behind the end, and aligned everywhere */
+    int full;  /* none of them is behind the end */
 } weir_slots_places;
 
 /* As many loads in flight as registers allow: elements of 8 bits are wide while they are joined. */
@@ -119,13 +120,19 @@ WEIR_FN const char *weir_slots_from(const weir_dev_collective *c, const weir_slo
     return rank == c->rank ? w->own : w->pull != NULL ? w->pull[rank] + w->pulled : w->in + rank * c->slot_bytes;
 }
 
+/* Whether place n has data. */
+WEIR_FN int weir_slots_has(const weir_slots_places *p, uint32_t n)
+{
+    return n < p->count && (p->full || (int64_t)(n * 16 * weir_arch_warp_size()) < p->left);
+}
+
 WEIR_FN void weir_slots_load(const weir_slots_places *p, const char *from, weir_vec16 *data)
 {
     const char *at = from + p->at;
     WEIR_UNROLL
     for (uint32_t n = 0; n < WEIR_SLOTS_PLACES; n++) {
         const uint32_t skipped = n * 16 * weir_arch_warp_size();
-        if (n < p->count) {
+        if (weir_slots_has(p, n)) {
             data[n] = p->whole ? weir_arch_load_vec16((const weir_vec16 *)(at + skipped))
                                : weir_pair_load(at + skipped, p->left - (int64_t)skipped);
         }
@@ -186,6 +193,7 @@ WEIR_FN void weir_slots_join_places(const weir_dev_collective *c, const weir_slo
                                     uint32_t dtype, uint32_t op, weir_vec16 *joined)
 {
     weir_vec16 odd[WEIR_SLOTS_PLACES];
+    WEIR_PARTLY_SET(odd);
     weir_slots_load(p, weir_slots_from(c, w, 0), joined);
     if (c->ranks > 1) {
         weir_slots_load(p, weir_slots_from(c, w, 1), odd);
@@ -209,9 +217,12 @@ WEIR_FN void weir_slots_store(const weir_slots_places *p, char *to, const weir_v
     WEIR_UNROLL
     for (uint32_t n = 0; n < WEIR_SLOTS_PLACES; n++) {
         const uint32_t skipped = n * 16 * weir_arch_warp_size();
-        if (n < p->count && p->whole) {
+        if (!weir_slots_has(p, n)) {
+            continue;
+        }
+        if (p->whole) {
             weir_arch_store_vec16((weir_vec16 *)(at + skipped), joined[n]);
-        } else if (n < p->count) {
+        } else {
             weir_pair_store(at + skipped, p->left - (int64_t)skipped, joined[n]);
         }
     }
@@ -222,6 +233,7 @@ WEIR_FN void weir_slots_join_and_store(const weir_dev_collective *c, const weir_
                                        uint32_t op)
 {
     weir_vec16 joined[WEIR_SLOTS_PLACES];
+    WEIR_PARTLY_SET(joined);
     weir_slots_join_places(c, w, p, dtype, op, joined);
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks && r->to != 0; k++) {
@@ -249,8 +261,8 @@ WEIR_FN uintptr_t weir_slots_bits(const weir_dev_collective *c, const weir_colle
     return bits & 15;
 }
 
-/* Joins `left` bytes, by the calling block: all places of all warps at once for as long as there are enough, and then
- * one place of each thread. */
+/* Joins `left` bytes, by the calling block: all places of all warps at once, and then, of data that is misaligned or
+ * ends within 16 bytes, one place of each thread. */
 WEIR_FN void weir_slots_join_as(const weir_dev_collective *c, const weir_collective_reduce *r, const weir_slots_work *w,
                                 int64_t left, uint32_t dtype, uint32_t op, weir_coop coop)
 {
@@ -260,20 +272,29 @@ WEIR_FN void weir_slots_join_as(const weir_dev_collective *c, const weir_collect
     weir_slots_places p;
     p.count = weir_slots_places_of(dtype);
     p.at = 16 * (uint64_t)(coop.block_rank / lanes * lanes * p.count + coop.block_rank % lanes);
-    p.left = left;
     p.whole = 1;
+    p.full = 1;
+    uint64_t done = 0;
     if (coop.block_size % lanes == 0 && weir_slots_bits(c, r, w) == 0) {
         WEIR_ROLLED
         for (; left >= (int64_t)step; left -= step) {
             weir_slots_join_and_store(c, r, w, &p, dtype, op);
             p.at += step;
+            done += step;
+        }
+        p.left = left / 16 * 16 + (int64_t)done - (int64_t)p.at;
+        p.full = 0;
+        if (left >= 16) {
+            weir_slots_join_and_store(c, r, w, &p, dtype, op);
+            done += (uint64_t)left / 16 * 16;
+            left %= 16;
         }
     }
-    const uint64_t done = (uint64_t)(p.left - left);
     p.at = done + 16 * (uint64_t)coop.block_rank;
     p.left = left - 16 * (int64_t)coop.block_rank;
     p.count = 1;
     p.whole = 0;
+    p.full = 1;
     WEIR_ROLLED
     for (; p.left > 0; p.left -= row) {
         weir_slots_join_and_store(c, r, w, &p, dtype, op);
@@ -560,17 +581,20 @@ WEIR_FN char *weir_zero_copy_place(const weir_dev_collective *c, const weir_coll
     return to == c->rank ? m->recv + m->recv_at[to] : m->peer_recv[to] + m->peer_recv_at;
 }
 
-/* Stores units of 16 bytes, `step` bytes apart, to byte `at` of this rank's piece at all ranks, the peers first. */
+/* Stores a thread's units of 16 bytes, `step` bytes apart, to byte `at` of this rank's piece at all ranks, the peers
+ * first. The piece ends after `left` bytes. */
 WEIR_FN void weir_zero_copy_store(const weir_dev_collective *c, const weir_collective_move *m, uint64_t at,
-                                  uint64_t step, const weir_vec16 *units, uint32_t count)
+                                  int64_t step, int64_t left, const weir_vec16 *units)
 {
     WEIR_ROLLED
     for (uint32_t n = 0; n < c->ranks; n++) {
         const uint32_t to = n + 1 < c->ranks ? weir_collective_peer(c, n) : c->rank;
         char *out = weir_zero_copy_place(c, m, to) + at;
         WEIR_UNROLL
-        for (uint32_t k = 0; k < count; k++) {
-            weir_arch_store_vec16((weir_vec16 *)(out + k * step), units[k]);
+        for (int64_t k = 0; k < WEIR_COPY_BATCH; k++) {
+            if (k * step < left) {
+                weir_arch_store_vec16((weir_vec16 *)(out + k * step), units[k]);
+            }
         }
     }
 }
@@ -581,7 +605,6 @@ WEIR_FN_COLD void weir_zero_copy_spread(const weir_dev_collective *c, const weir
 {
     const char *from = m->send + m->send_at[c->rank] + at;
     const int64_t step = (int64_t)coop.block_size * 16;
-    int64_t i = (int64_t)coop.block_rank * 16;
     uintptr_t ends = (uintptr_t)from | (uintptr_t)bytes;
     WEIR_ROLLED
     for (uint32_t to = 0; to < c->ranks; to++) {
@@ -594,17 +617,22 @@ WEIR_FN_COLD void weir_zero_copy_spread(const weir_dev_collective *c, const weir
     if (WEIR_UNLIKELY(ends % 16 != 0)) {
         return;
     }
+    int64_t i = (int64_t)coop.block_rank * 16;
+    weir_vec16 units[WEIR_COPY_BATCH];
+    WEIR_PARTLY_SET(units);
     for (; i + (WEIR_COPY_BATCH - 1) * step < bytes; i += WEIR_COPY_BATCH * step) {
-        weir_vec16 units[WEIR_COPY_BATCH];
         WEIR_UNROLL
         for (int64_t k = 0; k < WEIR_COPY_BATCH; k++) {
             units[k] = weir_arch_load_vec16((const weir_vec16 *)(from + i + k * step));
         }
-        weir_zero_copy_store(c, m, at + (uint64_t)i, (uint64_t)step, units, WEIR_COPY_BATCH);
+        weir_zero_copy_store(c, m, at + (uint64_t)i, step, WEIR_COPY_BATCH * step, units);
     }
-    for (; i < bytes; i += step) {
-        const weir_vec16 unit = weir_arch_load_vec16((const weir_vec16 *)(from + i));
-        weir_zero_copy_store(c, m, at + (uint64_t)i, 0, &unit, 1);
+    if (i < bytes) {
+        WEIR_UNROLL
+        for (int64_t k = 0; k < WEIR_COPY_BATCH - 1; k++) {
+            units[k] = weir_arch_load_vec16((const weir_vec16 *)(from + (i + k * step < bytes ? i + k * step : i)));
+        }
+        weir_zero_copy_store(c, m, at + (uint64_t)i, step, bytes - i, units);
     }
 }
 
