@@ -957,7 +957,7 @@ MUTANTS = [
            "abandoned == 2", "a graph uses the memory of an abandoned collective",
            collective("CollectiveLife", "GraphAfterAbandon")),
     Mutant("collective-deregistered", DEVICE + "impl/collective_slots.h", "weir_slots_begin",
-           "abandoned != 0 || weir_collective_deregistered(c)", "abandoned != 0",
+           "abandoned != 0 || deregistered", "abandoned != 0",
            "a graph stores into memory that was deregistered", collective("CollectiveLife", "Deregister")),
     Mutant("collective-generation", HOST + "collective/life.c", "weiri_life_end_registration",
            "collective->life->ended[index] + 1", "collective->life->ended[index]",

@@ -112,16 +112,19 @@ WEIR_FN weir_status weir_collective_begin(const weir_dev_collective *c, uint32_t
     return WEIR_UNLIKELY(abandoned != 0) ? weir_collective_gone(c, WEIR_DOING_ABANDONED) : WEIR_OK;
 }
 
-/* Whether the registrations that this launch uses have ended. */
+/* The generation of a registration that this launch uses: the one of the launch where `life` names none. */
+WEIR_FN uint64_t weir_collective_generation(const weir_dev_collective *c, uint64_t life)
+{
+    const uint64_t number = life & 0xff;
+    return number != 0 ? weir_arch_load_relaxed_dev_u64(c->generations + number - 1) : life >> 8;
+}
+
+/* Whether the registrations that this launch uses have ended. Both loads are under way at once. */
 WEIR_FN int weir_collective_deregistered(const weir_dev_collective *c)
 {
-    int ended = 0;
-    for (uint64_t lives = c->lives; lives != 0; lives >>= 32) {
-        const uint64_t number = lives & 0xff;
-        const uint64_t now = number != 0 ? weir_arch_load_relaxed_dev_u64(c->generations + number - 1) : 0;
-        ended |= number != 0 && (now & 0xffffff) != (lives >> 8 & 0xffffff);
-    }
-    return ended;
+    const uint64_t first = weir_collective_generation(c, c->lives);
+    const uint64_t second = weir_collective_generation(c, c->lives >> 32);
+    return (((first ^ c->lives >> 8) | (second ^ c->lives >> 40)) & 0xffffff) != 0;
 }
 
 /* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */

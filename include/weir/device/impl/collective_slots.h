@@ -354,8 +354,9 @@ WEIR_FN weir_status weir_slots_begin(const weir_dev_collective *c, weir_coop coo
 {
     const uint64_t abandoned = weir_arch_load_relaxed_dev_u64(c->abandoned);
     const uint64_t failed = weir_arch_load_relaxed_dev_u64(c->epoch + 1);
+    const int deregistered = weir_collective_deregistered(c);
     weir_status status = WEIR_OK;
-    if (WEIR_UNLIKELY(abandoned != 0 || weir_collective_deregistered(c))) {
+    if (WEIR_UNLIKELY(abandoned != 0 || deregistered)) {
         status = weir_collective_gone(c, abandoned != 0 ? WEIR_DOING_ABANDONED : WEIR_DOING_DEREGISTERED);
     } else if (WEIR_UNLIKELY(failed != 0)) {
         status = weir_dev_control_error(c->control);
@@ -375,11 +376,11 @@ WEIR_FN weir_status weir_slots_end(const weir_dev_collective *c, weir_status sta
 WEIR_FN weir_status weir_slots_meet(const weir_dev_collective *c, const weir_collective_what *what,
                                     const uint64_t *sends, const uint64_t *receives, int zero_copy, weir_coop coop)
 {
+    const uint32_t flag = weir_packet_flag(c->epoch);
     const weir_status begun = weir_slots_begin(c, coop);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }
-    const uint32_t flag = weir_packet_flag(c->epoch);
     const uint32_t mailbox = weir_collective_mailbox_of(coop, zero_copy);
     weir_collective_announce(c, what, sends, flag, mailbox, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
