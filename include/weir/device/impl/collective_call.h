@@ -22,11 +22,12 @@
 #define WEIR_MAILBOX_BYTES 64u
 #define WEIR_MAILBOX_WORDS 3u
 
-/* Kinds of semaphores for each peer: one for each column by slots, one for each block that reads its peers' memory. */
+/* Kinds of semaphores for each peer: one for each column by slots, one for each block that reads its peers' memory.
+ * Cells of WEIR_CELL_COPIED have the words of copy engines. */
 enum {
     WEIR_CELL_DATA = 0,
     WEIR_CELL_TAKEN = 1,
-    WEIR_CELL_READY = 2,
+    WEIR_CELL_COPIED = 2,
     WEIR_CELL_MESSAGE = 3, /* for exchanges */
     WEIR_CELL_MESSAGE_TAKEN = 4,
     WEIR_CELL_KINDS = 5
@@ -452,15 +453,21 @@ WEIR_FN uint32_t weir_collective_mailbox_of(weir_coop coop, int zero_copy)
 WEIR_FN uint32_t weir_collective_mailbox_thread(weir_coop coop) { return coop.block_size - 1 - coop.block_rank; }
 
 /* Writes this rank's call into mailbox `mailbox` of each other rank. `counts`: the count for each peer, or NULL if
- * what->count is for all. */
+ * what->count is for all. With `ordered`, a constant, a peer that has compared the call also sees what came before it
+ * here. The first packet is then a release: a fence in front of it has no store to wait for. */
 WEIR_FN void weir_collective_announce(const weir_dev_collective *c, const weir_collective_what *what,
-                                      const uint64_t *counts, uint32_t flag, uint32_t mailbox, weir_coop coop)
+                                      const uint64_t *counts, uint32_t flag, uint32_t mailbox, int ordered,
+                                      weir_coop coop)
 {
     for (uint32_t peer = weir_collective_mailbox_thread(coop); mailbox != WEIR_NO_MAILBOX && peer < c->ranks;
          peer += coop.block_size) {
         char *box = c->memory[peer] + weir_collective_mailbox(c, flag % 2, mailbox, c->rank);
         if (peer != c->rank) {
-            weir_ll16_store(box, what->call, flag);
+            if (ordered) {
+                weir_ll16_store_release(box, what->call, flag);
+            } else {
+                weir_ll16_store(box, what->call, flag);
+            }
             weir_ll16_store(box + 16, what->where, flag);
             weir_ll16_store(box + 32, counts != NULL ? counts[peer] : what->count, flag);
         }
@@ -491,9 +498,10 @@ WEIR_FN_COLD weir_status weir_collective_await_error(weir_dev_control *control)
 }
 
 /* Waits until each other rank has written into mailbox `mailbox`, and compares. `counts`: the count expected from each
- * peer, or NULL. The status is the calling thread's. */
+ * peer, or NULL. `ordered`: as for weir_collective_announce. The status is the calling thread's. */
 WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const weir_collective_what *what,
-                                            const uint64_t *counts, uint32_t flag, uint32_t mailbox, weir_coop coop)
+                                            const uint64_t *counts, uint32_t flag, uint32_t mailbox, int ordered,
+                                            weir_coop coop)
 {
     for (uint32_t peer = weir_collective_mailbox_thread(coop); mailbox != WEIR_NO_MAILBOX && peer < c->ranks;
          peer += coop.block_size) {
@@ -515,6 +523,9 @@ WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const 
         if (WEIR_UNLIKELY(((mine[0] ^ theirs[0]) | (mine[1] ^ theirs[1]) | (mine[2] ^ theirs[2])) != 0)) {
             return mailbox != 0 ? weir_collective_await_error(c->control)
                                 : weir_collective_differ(c->differences + peer, mine, theirs, c->control);
+        }
+        if (ordered) {
+            weir_arch_acquire_loaded_sys_u64((const uint64_t *)box);
         }
     }
     return WEIR_OK;

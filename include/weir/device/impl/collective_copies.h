@@ -11,24 +11,18 @@
 
 #include "weir/device/impl/collective_slots.h"
 
-/* The word in the memory of `to` that says that the copy from `from` has ended: behind a semaphore in its cell. */
+/* The word in the memory of `to` that says that the copy from `from` has ended. */
 WEIR_FN uint64_t *weir_copies_word(const weir_dev_collective *c, uint32_t from, uint32_t to)
 {
-    return (uint64_t *)(c->memory[to] + weir_collective_cell(c, WEIR_CELL_READY, 0, from) + 80);
+    return (uint64_t *)(c->memory[to] + weir_collective_cell(c, WEIR_CELL_COPIED, 0, from));
 }
 
-/* The ranks compare their calls, then signal that their memory may be written. The signals order what earlier kernels
- * did with this memory before the copies of the others. */
+/* The ranks compare their calls, which orders what earlier kernels did with this memory before the copies of the
+ * others. */
 WEIR_FN weir_status weir_copies_meet(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
-    const uint32_t others = weir_collective_everyone(c) & ~((uint32_t)1 << c->rank);
     coop = weir_coop_blocks(coop);
-    weir_status status = weir_slots_meet(c, &m->what, NULL, NULL, 1, coop);
-    if (status == WEIR_OK) {
-        weir_collective_signal(c, WEIR_CELL_READY, others, 0, coop);
-        status = weir_collective_wait(c, WEIR_CELL_READY, others, 0, coop);
-    }
-    return weir_slots_end(c, status);
+    return weir_slots_end(c, weir_slots_meet(c, &m->what, NULL, NULL, 1, coop));
 }
 
 /* Returns when the copies of all ranks that send to this one have ended. */

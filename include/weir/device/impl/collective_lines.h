@@ -335,9 +335,10 @@ WEIR_FN weir_status weir_reduce_lines(const weir_dev_collective *c, const weir_c
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     weir_lines_scatter(c, r, flag, width, &walk);
-    weir_collective_announce(c, &r->what, NULL, flag, mailbox, coop);
+    weir_collective_announce(c, &r->what, NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_lines_agree(weir_collective_compare(c, &r->what, NULL, flag, mailbox, coop), c->control);
+    weir_status status =
+        weir_lines_agree(weir_collective_compare(c, &r->what, NULL, flag, mailbox, 0, coop), c->control);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -432,7 +433,7 @@ WEIR_FN weir_status weir_move_lines(const weir_dev_collective *c, const weir_col
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     weir_lines_send(c, m, flag, width, &walk);
-    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, mailbox, coop);
+    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
     const weir_status status = weir_lines_agree(weir_collective_keep(c, m, flag, mailbox, coop), c->control);
     return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_lines_receive(c, m, flag, width, &walk);

@@ -140,9 +140,9 @@ WEIR_FN weir_status weir_reduce_once(const weir_dev_collective *c, const weir_co
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     weir_once_send(c, r, flag, width, coop);
-    weir_collective_announce(c, &r->what, NULL, flag, mailbox, coop);
+    weir_collective_announce(c, &r->what, NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    const weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, coop);
+    const weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, 0, coop);
     if (WEIR_UNLIKELY(status != WEIR_OK) || (r->to >> c->rank & 1) == 0) {
         return status;
     }
@@ -262,9 +262,9 @@ WEIR_FN weir_status weir_reduce_packets(const weir_dev_collective *c, const weir
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     weir_packets_scatter(c, r, flag, width, coop);
-    weir_collective_announce(c, &r->what, NULL, flag, mailbox, coop);
+    weir_collective_announce(c, &r->what, NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, coop);
+    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, 0, coop);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -296,7 +296,7 @@ WEIR_FN weir_status weir_collective_keep(const weir_dev_collective *c, const wei
     if (to != from && m->recv_bytes[c->rank] != 0) {
         weir_copy(to, from, m->recv_bytes[c->rank], coop);
     }
-    return weir_collective_compare(c, &m->what, m->counted ? m->recv_bytes : NULL, flag, mailbox, coop);
+    return weir_collective_compare(c, &m->what, m->counted ? m->recv_bytes : NULL, flag, mailbox, 0, coop);
 }
 
 /* Prefetches the data that a thread sends first: byte `at` of the piece for each other rank, and at each further
@@ -387,7 +387,7 @@ WEIR_FN weir_status weir_move_packets(const weir_dev_collective *c, const weir_c
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     weir_packets_send(c, m, flag, width, coop);
-    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, mailbox, coop);
+    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
     const weir_status status = weir_collective_keep(c, m, flag, mailbox, coop);
     return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_packets_receive(c, m, flag, width, coop);

@@ -238,9 +238,9 @@ WEIR_FN weir_status weir_parts_meet(const weir_dev_collective *c, const weir_col
                                     weir_coop coop)
 {
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
-    weir_collective_announce(c, &p->what, NULL, flag, mailbox, coop);
+    weir_collective_announce(c, &p->what, NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    return weir_collective_compare(c, &p->what, NULL, flag, mailbox, coop);
+    return weir_collective_compare(c, &p->what, NULL, flag, mailbox, 0, coop);
 }
 
 /* Allgather by packets, like weir_collective_move_packets. */
@@ -520,11 +520,6 @@ WEIR_FN weir_status weir_parts_zero_copy(const weir_dev_collective *c, const wei
     }
     if (!duty.sends) {
         return WEIR_OK;
-    }
-    weir_collective_signal(c, WEIR_CELL_READY, others, duty.column, coop);
-    const weir_status status = weir_collective_wait(c, WEIR_CELL_READY, others, duty.column, coop);
-    if (status != WEIR_OK) {
-        return status;
     }
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {

@@ -372,7 +372,9 @@ WEIR_FN weir_status weir_slots_end(const weir_dev_collective *c, weir_status sta
     return status;
 }
 
-/* The ranks exchange their calls. With `zero_copy`, no data may go into the user's memory before that. */
+/* The ranks exchange their calls. With `zero_copy`, each block meets the same block of the other ranks: what earlier
+ * kernels of the others did with their memory is then done, and this block may read and write that memory. The epoch is
+ * loaded together with the words of weir_slots_begin. */
 WEIR_FN weir_status weir_slots_meet(const weir_dev_collective *c, const weir_collective_what *what,
                                     const uint64_t *sends, const uint64_t *receives, int zero_copy, weir_coop coop)
 {
@@ -382,9 +384,9 @@ WEIR_FN weir_status weir_slots_meet(const weir_dev_collective *c, const weir_col
         return begun;
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, zero_copy);
-    weir_collective_announce(c, what, sends, flag, mailbox, coop);
+    weir_collective_announce(c, what, sends, flag, mailbox, zero_copy, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    const weir_status status = weir_collective_compare(c, what, receives, flag, mailbox, coop);
+    const weir_status status = weir_collective_compare(c, what, receives, flag, mailbox, zero_copy, coop);
     return mailbox != WEIR_NO_MAILBOX ? weir_coop_agree(weir_coop_block(coop), c->control, status) : status;
 }
 
@@ -426,8 +428,8 @@ WEIR_FN weir_status weir_collective_reduce_slots(const weir_dev_collective *c, c
     return weir_slots_end(c, status);
 }
 
-/* Reads and writes the ranks' memory directly, after all ranks are ready for it; `pull` describes the memory. Each
- * block has a range of this rank's part. */
+/* Reads and writes the ranks' memory directly, after all ranks have met; `pull` describes the memory. Each block has a
+ * range of this rank's part. */
 WEIR_FN weir_status weir_collective_reduce_zero_copy(const weir_dev_collective *c, const weir_collective_reduce *r,
                                                      uint32_t dtype, uint32_t op, weir_coop coop)
 {
@@ -435,11 +437,7 @@ WEIR_FN weir_status weir_collective_reduce_zero_copy(const weir_dev_collective *
     const uint32_t others = weir_collective_others(c);
     const uint64_t range = weir_slots_range(r->length, coop.blocks);
     const uint64_t at = coop.block * range;
-    weir_status status = weir_slots_meet(c, &r->what, NULL, NULL, 1, coop);
-    if (status == WEIR_OK) {
-        weir_collective_signal(c, WEIR_CELL_READY, others, coop.block, coop);
-        status = weir_collective_wait(c, WEIR_CELL_READY, others, coop.block, coop);
-    }
+    const weir_status status = weir_slots_meet(c, &r->what, NULL, NULL, 1, coop);
     if (status != WEIR_OK) {
         return weir_slots_end(c, status);
     }
@@ -641,44 +639,36 @@ WEIR_FN_COLD void weir_zero_copy_spread(const weir_dev_collective *c, const weir
  * sent an allgather faster. */
 #define WEIR_ZERO_COPY_MANY 16u
 
-/* Writes directly into the peers' memory, after all ranks are ready for it. Few blocks all send, because what they copy
+/* Writes directly into the peers' memory, after all ranks have met. Few blocks all send, because what they copy
  * limits them. They copy the piece that stays here with what they send, if that is the same, or while the others' data
  * arrives. Of many blocks, half fill the link, and the others copy that piece meanwhile. */
 WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
     const weir_slots_duty half = weir_slots_duty_of(coop);
     const int few = half.columns < WEIR_ZERO_COPY_MANY;
+    const int spreads = few && weir_zero_copy_spreads(c, m);
     const uint32_t column = few ? coop.block : half.column;
     const uint32_t others = weir_collective_others(c);
     const uint64_t range = weir_slots_range(m->most, few ? coop.blocks : half.columns);
     const uint64_t first = column * range;
     const int64_t kept = weir_least((int64_t)range, weir_left(m->recv_bytes[c->rank], first));
-    if (!few && half.takes) {
-        weir_slots_keep_bytes(c, m, first, kept, coop);
-    }
-    if (!few && !half.sends) {
-        return WEIR_OK;
-    }
-    weir_collective_signal(c, WEIR_CELL_READY, others, column, coop);
-    const weir_status status = weir_collective_wait(c, WEIR_CELL_READY, others, column, coop);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    const int spreads = few && weir_zero_copy_spreads(c, m);
+    const int sends = few || half.sends;
     if (spreads) {
         weir_zero_copy_spread(c, m, first, kept, coop);
     }
     WEIR_ROLLED
-    for (uint32_t k = 0; k + 1 < c->ranks && !spreads; k++) {
+    for (uint32_t k = 0; k + 1 < c->ranks && sends && !spreads; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
         weir_slots_copy(weir_zero_copy_place(c, m, peer) + first, m->send + m->send_at[peer] + first,
                         weir_least((int64_t)range, weir_left(m->send_bytes[peer], first)), coop);
     }
-    weir_collective_signal(c, WEIR_CELL_DATA, others, column, coop);
-    if (few && !spreads) {
+    if (sends) {
+        weir_collective_signal(c, WEIR_CELL_DATA, others, column, coop);
+    }
+    if (few ? !spreads : half.takes) {
         weir_slots_keep_bytes(c, m, first, kept, coop);
     }
-    return weir_collective_wait(c, WEIR_CELL_DATA, others, column, coop);
+    return sends ? weir_collective_wait(c, WEIR_CELL_DATA, others, column, coop) : WEIR_OK;
 }
 
 /* Like weir_collective_move_packets. */

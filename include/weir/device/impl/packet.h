@@ -94,6 +94,13 @@ WEIR_FN void weir_ll16_store(char *packet, uint64_t data, uint32_t flag)
     weir_arch_store_relaxed_sys_pair(packet, (data & 0xffffffffu) | high, (data >> 32) | high);
 }
 
+/* The same, a release: a thread that acquires the packet's first word sees earlier writes. */
+WEIR_FN void weir_ll16_store_release(char *packet, uint64_t data, uint32_t flag)
+{
+    uint64_t high = (uint64_t)flag << 32;
+    weir_arch_store_release_sys_pair(packet, (data & 0xffffffffu) | high, (data >> 32) | high);
+}
+
 WEIR_FN int weir_ll16_there(weir_vec16 words, uint32_t flag)
 {
     return (uint32_t)(words.lo >> 32) == flag && (uint32_t)(words.hi >> 32) == flag;
