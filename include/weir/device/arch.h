@@ -816,7 +816,9 @@ WEIR_FN uint32_t weir_arch_warp_or(uint32_t value)
 #endif
 }
 
-/* Joins the lanes of the warp again after a branch: their next access is one instruction. */
+/* Joins the lanes of the warp after a short branch: their next access is one instruction. It is not enough where one
+ * lane waits long, as for an atomic: on H100 such a lane stayed behind (docs/notes/2026-11-25-two-h100.md). A barrier
+ * of the block joins the lanes then. */
 WEIR_FN void weir_arch_warp_converge(void)
 {
 #if defined(__CUDA_ARCH__)

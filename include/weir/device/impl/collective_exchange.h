@@ -12,9 +12,9 @@
  *
  * If the links keep lines, the slots of the first memory begin with a part for lines: messages are lines behind the
  * sender's call as packets. Their flags are the message's number, so the receiver waits for neither a fence nor the
- * signal, which only counts. No other data may go there, because it could look like a flag. A short slot has no other
- * part. A transfer that takes up to WEIR_LINED_MESSAGES messages in each column goes as lines. Longer ones use the
- * other part or the second memory, where the signal follows the data.
+ * signal, which only counts and orders nothing. No other data may go there, because it could look like a flag. A short
+ * slot has no other part. A transfer that takes up to WEIR_LINED_MESSAGES messages in each column goes as lines. Longer
+ * ones use the other part or the second memory, where the signal follows the data.
  *
  * Once the staging has grown, the second memory has longer message slots. The sender's host chooses the memory at the
  * launch, and the first message of a piece says which one has the piece. So the two ends of a transfer may have been
@@ -181,23 +181,31 @@ WEIR_FN void weir_exchange_read_call(const uint64_t *head, uint64_t *words)
     }
 }
 
-/* Compares the call of the message that has come. */
+/* Compares the call of the message that has come. The signal of a message as lines may come before the call. */
 WEIR_FN weir_status weir_exchange_compare_message(const weir_dev_collective *c, const weir_exchange_rails *r,
                                                   const weir_collective_exchange *x, uint32_t lane, uint32_t column,
                                                   const weir_exchange_state *s)
 {
     const weir_exchange_lane *l = &x->lane[lane];
+    const uint64_t *head = weir_exchange_is_far(r, l) ? (const uint64_t *)weir_far_message(c, r, l, s->messages, column)
+                                                      : weir_message_head(c, l->peer, c->rank, s->messages, column);
     uint64_t theirs[WEIR_MAILBOX_WORDS];
-    weir_exchange_read_call(weir_exchange_is_far(r, l)
-                                ? (const uint64_t *)weir_far_message(c, r, l, s->messages, column)
-                                : weir_message_head(c, l->peer, c->rank, s->messages, column),
-                            theirs);
+    weir_spin spin = weir_spin_begin();
+    weir_exchange_read_call(head, theirs);
+    WEIR_ROLLED
+    while (WEIR_UNLIKELY(theirs[1] >> 32 != s->number + s->next)) {
+        const weir_status status = weir_spin_next(&spin, c->control);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        weir_exchange_read_call(head, theirs);
+    }
     return weir_exchange_compare(c, r, x, lane, s, theirs);
 }
 
-/* Writes the sender's call of a message, and signals. */
+/* Writes the sender's call of a message, and signals. Without `ordered` the signal only counts. */
 WEIR_FN void weir_exchange_announce(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                                    uint32_t column, const weir_exchange_state *s)
+                                    uint32_t column, const weir_exchange_state *s, int ordered)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, column, l->peer);
@@ -208,7 +216,11 @@ WEIR_FN void weir_exchange_announce(const weir_dev_collective *c, const weir_col
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS && !s->begun; k++) {
         weir_arch_store_relaxed_sys_u64(head + k, words[k]);
     }
-    weir_dev_semaphore_signal(&data);
+    if (ordered) {
+        weir_dev_semaphore_signal(&data);
+    } else {
+        weir_dev_semaphore_signal_relaxed(&data);
+    }
 }
 
 /* ---- the ring ------------------------------------------------------------------------------------------------- */
@@ -341,11 +353,14 @@ WEIR_FN uint32_t weir_lined_counter(weir_coop coop)
     return coop.block_size - (coop.block_size > idle ? idle : 1);
 }
 
+/* Whether the warps of these two threads move data as well. */
+WEIR_FN int weir_lined_is_small(weir_coop coop) { return coop.block_size <= 2 * weir_arch_warp_size(); }
+
 WEIR_FN uint32_t weir_lined_movers(const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
 {
     const uint32_t warp = weir_arch_warp_size();
     const int one = !s->begun && s->left <= (int64_t)bytes;
-    return coop.block_size - (coop.block_size <= 2 * warp ? 0 : one ? 2 * warp : warp);
+    return coop.block_size - (weir_lined_is_small(coop) ? 0 : one ? 2 * warp : warp);
 }
 
 /* Sends or receives the data of a message as lines, by the calling thread with the other movers. One of `out` and `in`
@@ -373,7 +388,9 @@ WEIR_FN weir_status weir_lined_take(const weir_dev_collective *c, const weir_col
     const weir_exchange_lane *l = &x->lane[lane];
     const char *in = weir_message_slot(c, l->peer, c->rank, 0, s->messages, column);
     weir_status status = weir_lined_leads(coop) && !s->begun ? weir_ring_compare(c, x, lane, column, s, in) : WEIR_OK;
-    if (weir_arch_warp_or(status != WEIR_OK) == 0) { /* lanes of a warp move data together */
+    const uint32_t failed = status != WEIR_OK;
+    /* The lanes of a warp move data together. */
+    if ((weir_lined_is_small(coop) ? weir_arch_block_or(coop.host, failed) : weir_arch_warp_or(failed)) == 0) {
         status = weir_lined_move(c, NULL, in + WEIR_RING_HEAD, s, bytes, coop);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             status = weir_collective_end_wait(c, l->peer, status);
@@ -387,16 +404,21 @@ WEIR_FN weir_status weir_lined_take(const weir_dev_collective *c, const weir_col
     return status;
 }
 
-/* Fills the free slot with lines. */
+/* Fills the free slot with lines. If its size does not make a transfer one of lines, the receiver reads from the call
+ * that it is one. */
 WEIR_FN void weir_lined_put(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
                             uint32_t column, const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
 {
     char *slot = weir_message_slot(c, c->rank, x->lane[lane].peer, 0, s->messages, column);
     if (weir_lined_leads(coop)) {
+        const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s->next];
         if (!s->begun) {
             weir_ring_write_call(x, lane, s, slot);
         }
-        weir_exchange_announce(c, x, lane, column, s);
+        weir_exchange_announce(c, x, lane, column, s, !s->begun && !weir_exchange_is_lined(x, weir_exchange_bytes(t)));
+    }
+    if (weir_lined_is_small(coop)) {
+        weir_arch_block_sync(coop.host); /* lanes of a warp store a line together */
     }
     (void)weir_lined_move(c, slot + WEIR_RING_HEAD, NULL, s, bytes, coop);
 }
@@ -473,7 +495,7 @@ WEIR_FN_FLAT weir_status weir_exchange_put(const weir_dev_collective *c, const w
         return WEIR_OK;
     }
     if (!far) {
-        weir_exchange_announce(c, x, lane, column, s);
+        weir_exchange_announce(c, x, lane, column, s, 1);
         return WEIR_OK;
     }
     uint64_t *head = (uint64_t *)(r->rails.memory + own);

@@ -64,14 +64,20 @@ WEIR_FN weir_status weir_exchange_await(const weir_dev_collective *c, const weir
     return status;
 }
 
-/* Carries out the transfers of the lane in its column or its ring. All threads of the block end together. */
+/* Carries out the transfers of the lane in its column or its ring. All threads of the block end together. With `counts`
+ * the block counts the launch behind its first message. Before it, the thread that counts would fall behind its warp,
+ * and store its part of a line later than the other lanes. */
 WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                                        uint32_t column, weir_exchange_state s, uint64_t known, weir_coop coop)
+                                        uint32_t column, weir_exchange_state s, uint64_t known, int counts,
+                                        weir_coop coop)
 {
     const weir_exchange_bar bar = weir_exchange_bar_of(c, &x->lane[lane], column);
     const int ring = column == WEIR_EXCHANGE_RING;
     uint32_t open = weir_exchange_find(c, x, lane, column, &s);
     weir_status status = WEIR_OK;
+    if (counts && open == 0) {
+        weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
+    }
     WEIR_ROLLED
     while (open != 0 && status == WEIR_OK) {
         /* All threads wait for packets, and for lines in a slot that is known. */
@@ -85,6 +91,10 @@ WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir
             return status;
         }
         status = weir_exchange_step(c, NULL, x, lane, column, &s, &open, 1, coop);
+        if (counts) {
+            weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
+            counts = 0;
+        }
         status = weir_coop_agree(weir_coop_block(coop), c->control, status);
     }
     return status;
@@ -134,17 +144,14 @@ WEIR_FN weir_status weir_collective_exchange_alone(const weir_dev_collective *c,
     }
     weir_arch_block_sync(coop.host); /* all have read the counts */
     weir_status status = WEIR_OK;
-    /* A block counts while its data is on the way to it. A ring has data for all threads of a block that sends, so that
-     * block counts when its data is on the way to the peer. */
-    const int later = !post.idle && post.column == WEIR_EXCHANGE_RING && lane->receives == 0;
-    if (x->lanes != 0 && !later) {
+    /* A block that receives counts while its data is on the way to it, and one that sends when its data is on the way
+     * to the peer. */
+    const int sends = !post.idle && lane->receives == 0;
+    if (x->lanes != 0 && !sends) {
         weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
     }
     if (!post.idle) {
-        status = weir_exchange_serve(c, x, post.lane, post.column, s, known, coop);
-    }
-    if (later) {
-        weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
+        status = weir_exchange_serve(c, x, post.lane, post.column, s, known, sends, coop);
     }
     if (status == WEIR_OK) {
         weir_exchange_copy(x, coop);
