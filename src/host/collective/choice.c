@@ -68,14 +68,17 @@ static uint32_t limit_of(const weir_collective *collective)
  * `zero_copy`, in the time of slots directly between buffers of users. For the same bytes, reductions and
  * broadcasts move about twice as much as the other operations.
  *
- * The bounds are KiB where both took the same time between two H100 (2026-11-25, collectives-forms-2xh100.csv). Between
- * 4 and 32 blocks they lay at 256 to 500 for reductions and 420 to 1,100 for moves, and, with zero copies, at 64 to 158
- * and 164 to 200. */
+ * The bounds are KiB where both took the same time between two H100 (2026-11-25, collectives-forms-2xh100.csv and
+ * collectives-zero-copy-2xh100.csv). Between 4 and 32 blocks they lay at 256 to 500 for reductions and 420 to 1,100 for
+ * moves. With zero copies they lay near 200 for moves. Those of reductions grew with the number of blocks: allreduce
+ * 50, 66, 53, 75 for 4, 7, 9, 16 blocks; reduce_scatter 80, 100, 85, 110. */
 static bool is_too_much_for_lines(const weir_collective *collective, const weiri_work *work, bool zero_copy)
 {
     const bool twice = ((REDUCTIONS | 1u << WEIR_BROADCAST) >> work->kind & 1) != 0;
-    const uint64_t most = zero_copy ? (twice ? 112 : 180) : twice ? 300 : 600;
     const uint32_t limit = limit_of(collective);
+    const uint64_t grown = 2 * (uint64_t)(limit < 32 ? limit : 32);
+    const uint64_t reduced = work->kind == WEIR_REDUCE_SCATTER ? 72 + grown : 38 + grown;
+    const uint64_t most = zero_copy ? (twice ? reduced : 200) : twice ? 300 : 600;
     return limit != 0 && work->bytes > limit * (most << 10);
 }
 
@@ -150,9 +153,14 @@ static const weiri_row *look_up(const weir_collective *collective, const weiri_w
     return row != NULL ? row : look_up_own(collective, work);
 }
 
+/* A block starts and meets faster with fewer threads. Up to these bytes 9 blocks of 512 threads gathered registered
+ * memory 2 to 6 % faster than blocks of 1,024 (2026-11-25, two H100). */
+#define FEWER_THREADS_MOST ((uint64_t)16 << 20)
+
 static uint32_t most_threads(const weiri_work *work, weir_collective_form form)
 {
-    return form == WEIR_FORM_SLOTS ? WEIRI_SLOT_THREADS
+    const bool fewer = work->zero_copy && work->kind == WEIR_ALLGATHER && work->bytes <= FEWER_THREADS_MOST;
+    return form == WEIR_FORM_SLOTS ? (fewer ? WEIRI_SLOT_THREADS / 2 : WEIRI_SLOT_THREADS)
            : work->alone           ? WEIRI_USUAL_PACKET_THREADS
                                    : WEIRI_PACKET_THREADS;
 }
