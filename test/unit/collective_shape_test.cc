@@ -180,16 +180,18 @@ weir_collective_form form_of(const weir_collective *c, uint64_t bytes)
 }
 
 // The most bytes for each multiprocessor of an SM limit that lines carry, by operation and with registered memory.
+// There the bound of reductions grows by 2 KiB with each multiprocessor.
 TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
 {
     const struct {
         weir_collective_kind kind;
         bool zero_copy;
         uint64_t kib;
+        uint64_t more;
     } rows[] = {
-        { WEIR_ALLREDUCE, false, 300 }, { WEIR_REDUCE_SCATTER, false, 300 }, { WEIR_BROADCAST, false, 300 },
-        { WEIR_ALLGATHER, false, 600 }, { WEIR_ALL_TO_ALL, false, 600 },     { WEIR_ALLREDUCE, true, 112 },
-        { WEIR_ALLGATHER, true, 180 },
+        { WEIR_ALLREDUCE, false, 300, 0 },    { WEIR_REDUCE_SCATTER, false, 300, 0 }, { WEIR_BROADCAST, false, 300, 0 },
+        { WEIR_ALLGATHER, false, 600, 0 },    { WEIR_ALL_TO_ALL, false, 600, 0 },     { WEIR_ALLREDUCE, true, 38, 2 },
+        { WEIR_REDUCE_SCATTER, true, 72, 2 }, { WEIR_ALLGATHER, true, 200, 0 },
     };
     weir_collective c = make(132, 2, false);
     c.device.packet_room = 64 << 20;
@@ -202,7 +204,7 @@ TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
                 c.forced = forced ? limit : 0;
                 c.limited = !forced;
                 c.sm_limit = forced ? 132 : limit;
-                const uint64_t most = limit * (row.kib << 10);
+                const uint64_t most = limit * ((row.kib + row.more * limit) << 10);
                 weiri_work work = work_of(row.kind, most, most / 2);
                 work.zero_copy = row.zero_copy;
                 EXPECT_EQ(form_for(&c, work), WEIR_FORM_LINES) << row.kind << " by " << limit;

@@ -76,8 +76,7 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
 {
     const bool twice = ((REDUCTIONS | 1u << WEIR_BROADCAST) >> work->kind & 1) != 0;
     const uint32_t limit = limit_of(collective);
-    const uint64_t grown = 2 * (uint64_t)(limit < 32 ? limit : 32);
-    const uint64_t reduced = work->kind == WEIR_REDUCE_SCATTER ? 72 + grown : 38 + grown;
+    const uint64_t reduced = (work->kind == WEIR_REDUCE_SCATTER ? 72 : 38) + 2 * (uint64_t)limit;
     const uint64_t most = zero_copy ? (twice ? reduced : 200) : twice ? 300 : 600;
     return limit != 0 && work->bytes > limit * (most << 10);
 }
