@@ -30,19 +30,8 @@ struct Registered : Pair {
     Registered()
     {
         for (uint32_t r = 0; r < RANKS; r++) {
-            weir_dev_collective &c = collective[r];
-            c.control = &rank[r].control;
-            c.epoch = state[r].words;
-            c.abandoned = state[r].words + 8;
-            c.generations = state[r].words + 9;
-            c.differences = differences;
-            c.rank = r;
-            c.ranks = RANKS;
-            c.blocks = BLOCKS;
-            for (uint32_t k = 0; k < RANKS; k++) {
-                c.memory[k] = memory[k];
-                c.peers[k] = k;
-            }
+            join_collective(collective[r], r, rank[r], state[r], differences, memory[0], memory[1]);
+            collective[r].blocks = BLOCKS;
         }
     }
     static uint64_t value(uint32_t from, uint64_t round, uint64_t word)

@@ -38,13 +38,7 @@ struct Exchanging : Pair {
     {
         for (uint32_t r = 0; r < RANKS; r++) {
             weir_dev_collective &c = collective[r];
-            c.control = &rank[r].control;
-            c.epoch = state[r].words;
-            c.abandoned = state[r].words + 8;
-            c.generations = state[r].words + 9;
-            c.differences = &differences[0];
-            c.rank = r;
-            c.ranks = RANKS;
+            join_collective(c, r, rank[r], state[r], differences, memory[0], memory[1]);
             c.blocks = 4;
             c.message_blocks = 2;
             c.message_bytes = SLOT_BYTES;
@@ -52,10 +46,6 @@ struct Exchanging : Pair {
             c.messages = weir_collective_cell(&c, WEIR_CELL_KINDS, 0, 0) +
                          RANKS * WEIR_RING_SLOTS * weir_ring_slot_bytes(&c) + 128;
             c.messages = c.messages / 128 * 128;
-            for (uint32_t k = 0; k < RANKS; k++) {
-                c.memory[k] = memory[k];
-                c.peers[k] = k;
-            }
             describe(r);
         }
     }

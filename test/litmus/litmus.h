@@ -99,6 +99,22 @@ struct Pair {
     void check(weir_status status) { failed |= status != WEIR_OK; }
 };
 
+// The handle of rank `r` of two for a collective, whose state is `state`.
+inline void join_collective(weir_dev_collective &c, uint32_t r, Rank &mine, Cell &state,
+                            weir_dev_difference *differences, char *first, char *second)
+{
+    c.control = &mine.control;
+    c.epoch = state.words;
+    c.abandoned = state.words + 8;
+    c.generations = state.words + 9;
+    c.differences = differences;
+    c.rank = r;
+    c.ranks = 2;
+    c.memory[0] = first;
+    c.memory[1] = second;
+    c.peers[1] = 1;
+}
+
 inline weir_coop thread_coop() { return weir_coop_thread(weir_coop_part(0, 1)); }
 
 // Thread `rank` of a grid of `blocks` blocks of `threads` threads of the rank `mine`.

@@ -453,8 +453,8 @@ WEIR_FN uint32_t weir_collective_mailbox_of(weir_coop coop, int zero_copy)
 WEIR_FN uint32_t weir_collective_mailbox_thread(weir_coop coop) { return coop.block_size - 1 - coop.block_rank; }
 
 /* Writes this rank's call into mailbox `mailbox` of each other rank. `counts`: the count for each peer, or NULL if
- * what->count is for all. With `ordered`, a constant, a peer that has compared the call also sees what came before it
- * here. The first packet is then a release: a fence in front of it has no store to wait for. */
+ * what->count is for all. With `ordered` a peer that has compared the call also sees what came before it here. The
+ * first packet is then a release: a fence in front of it has no store to wait for. */
 WEIR_FN void weir_collective_announce(const weir_dev_collective *c, const weir_collective_what *what,
                                       const uint64_t *counts, uint32_t flag, uint32_t mailbox, int ordered,
                                       weir_coop coop)
