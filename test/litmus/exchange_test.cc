@@ -32,6 +32,7 @@ struct Exchanging : Pair {
     weir_collective_exchange exchange[RANKS] = {};
     uint64_t in[RANKS][SENDS + ANSWERS][WORDS] = {};
     uint64_t out[RANKS][SENDS + ANSWERS][WORDS] = {};
+    uint64_t first = WORDS; // words of the first transfer of each lane
     int wrong = 0;
 
     Exchanging()
@@ -76,27 +77,29 @@ struct Exchanging : Pair {
     }
     static uint64_t value(uint32_t from, uint64_t round, uint32_t i, uint64_t word)
     {
-        return 1000000 * (from + 1) + 10000 * round + 100 * i + word;
+        return 1000000 * (from + 1) + 10000 * round + 1000 * i + word;
     }
+    uint64_t words(uint32_t k) const { return k == 0 ? first : WORDS; }
+    virtual uint32_t delay(uint32_t i) const { return device(i) == 1 ? DELAY : 0; }
     void thread(uint32_t i)
     {
         const uint32_t r = i / SIZE;
         const weir_coop grid = grid_coop(rank[r], i % SIZE, BLOCKS, THREADS);
-        for (uint32_t k = 0; k < DELAY && r == 1; k++) {
-            weir_arch_relax(1);
-        }
         for (uint64_t round = 0; round < ROUNDS; round++) {
             for (uint32_t k = 0; k < (r == 0 ? SENDS : ANSWERS) && grid.rank == 0; k++) {
-                for (uint64_t word = 0; word < WORDS; word++) {
+                for (uint64_t word = 0; word < words(k); word++) {
                     write(in[r][k][word], value(r, round, k, word));
                 }
             }
             check(weir_coop_sync(grid)); // the launch
+            for (uint32_t k = round == 0 ? delay(i) : 0; k != 0; k--) {
+                weir_arch_relax(1);
+            }
             check(ALONE ? weir_collective_exchange_alone(&collective[r], &exchange[r], grid)
                         : weir_collective_exchange_all(&collective[r], &exchange[r], grid));
             check(weir_coop_sync(grid)); // its end
             for (uint32_t k = 0; k < (r == 0 ? ANSWERS : SENDS) && grid.rank == 0; k++) {
-                for (uint64_t word = 0; word < WORDS; word++) {
+                for (uint64_t word = 0; word < words(k); word++) {
                     wrong += read(out[r][k][word]) != value(1 - r, round, k, word);
                 }
             }
@@ -105,11 +108,33 @@ struct Exchanging : Pair {
     bool right() const { return failed == 0 && wrong == 0; }
 };
 
+// The first transfer takes the ring, and the second one several messages of a column. The block with the ring of the
+// sender begins late, so the receiver of the first transfer looks into the column.
+struct LateRing : Exchanging<2, 1, 70, 2, 0, 1> {
+    LateRing()
+    {
+        first = 2;
+        for (uint32_t r = 0; r < RANKS; r++) {
+            exchange[r].transfers[exchange[r].lane[0].first].count = first | static_cast<uint64_t>(WEIR_U64) << 56;
+            exchange[r].columns = 1;
+        }
+    }
+    uint32_t delay(uint32_t i) const override { return i < THREADS ? 120 : 0; }
+};
+
+// The sender begins when the receiver is about to look for a call that it does not expect.
+struct LateLines : Exchanging<1, 0, 4, 1, 0, 1, 0, true, true> {
+    uint32_t turns;
+    explicit LateLines(uint64_t seed) : turns(100 + seed % 200) {}
+    uint32_t delay(uint32_t i) const override { return device(i) == 0 ? turns : 0; }
+};
+
 // Three words fit into a slot of the ring, and four do not.
 TEST(LitmusExchange, RingsNeedNoSignal) { holds<Exchanging<2, 2, 3, 2, 2, 2>>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusExchange, SlotsOfARingAreNotOverwritten) { holds<Exchanging<1, 1, 2, 7, 0, 1>>(WEIRT_WEAK_NO_SYSTEM); }
 // Launches of one transfer: the sender is up to five launches ahead of the receiver's.
 TEST(LitmusExchange, RingsKeepTheirSlotsBetweenLaunches) { holds<Exchanging<1, 1, 2, 1, 0, 6, 400>>(0); }
+TEST(LitmusExchange, ReceiversOfTheRingKnowTheMessagesOfTheColumn) { holds<LateRing>(0); }
 TEST(LitmusExchange, OneBlockServesBothRings) { holds<Exchanging<1, 1, 2, 5, 5, 1>>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusExchange, ColumnsSignal)
 {
@@ -132,8 +157,9 @@ TEST(LitmusExchange, SlotsOfAColumnOfABlockAlone)
     holds<Exchanging<2, 0, 4, 5, 0, 2, 0, true>>(WEIRT_WEAK_NO_RELEASE);
 }
 
-// Lines need no release for the data; the signal has one for the sender's call.
+// Lines need no release, and the call before them comes as packets.
 TEST(LitmusExchange, ColumnsOfLines) { holds<Exchanging<2, 0, 4, 2, 1, 2, 0, false, true>>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusExchange, ReceiversOfLinesWaitForTheCall) { holds<LateLines>(0); }
 TEST(LitmusExchange, SlotsOfLinesAreNotOverwritten)
 {
     holds<Exchanging<1, 0, 4, 5, 0, 2, 0, false, true>>(WEIRT_WEAK_NO_SYSTEM);

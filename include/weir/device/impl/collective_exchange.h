@@ -174,41 +174,67 @@ WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const we
     return weir_collective_await_error(c->control);
 }
 
-WEIR_FN void weir_exchange_read_call(const uint64_t *head, uint64_t *words)
+/* Reads the sender's call from the head of a slot, if it has come there as packets. */
+WEIR_FN int weir_ring_read_call(const char *head, uint64_t number, uint64_t *words)
 {
+    int there = 1;
+    for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
+        const weir_vec16 pair = weir_arch_load_relaxed_sys_pair(head + 16 * k);
+        words[k] = (pair.lo & 0xffffffffu) | pair.hi << 32;
+        there &= weir_ll16_there(pair, weir_ring_flag(number));
+    }
+    return there;
+}
+
+/* Reads the sender's call of a message that has come, if that message begins a piece of transfer `number`. The call
+ * lies before data that comes over a rail, or in the cell of the signal, or as packets before lines, whose signal may
+ * come before them. A message that does not begin a piece leaves an earlier call in the cell, or no call. */
+WEIR_FN int weir_exchange_read_call(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                    const weir_collective_exchange *x, const weir_exchange_lane *l, uint32_t column,
+                                    uint64_t message, uint32_t number, uint64_t *words)
+{
+    const uint64_t *head = weir_exchange_is_far(r, l) ? (const uint64_t *)weir_far_message(c, r, l, message, column)
+                                                      : weir_message_head(c, l->peer, c->rank, message, column);
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
         words[k] = weir_arch_load_relaxed_sys_u64(head + k);
     }
+    if (words[0] != 0 && words[1] >> 32 == number) {
+        return 1;
+    }
+    return r == NULL && x->lined != 0 &&
+           weir_ring_read_call(weir_message_slot(c, l->peer, c->rank, 0, message, column), message, words) &&
+           words[1] >> 32 == number;
 }
 
-/* Compares the call of the message that has come. The signal of a message as lines may come before the call. */
+/* Waits for the call of the message that has come, and compares it; called by one thread. */
 WEIR_FN weir_status weir_exchange_compare_message(const weir_dev_collective *c, const weir_exchange_rails *r,
                                                   const weir_collective_exchange *x, uint32_t lane, uint32_t column,
                                                   const weir_exchange_state *s)
 {
     const weir_exchange_lane *l = &x->lane[lane];
-    const uint64_t *head = weir_exchange_is_far(r, l) ? (const uint64_t *)weir_far_message(c, r, l, s->messages, column)
-                                                      : weir_message_head(c, l->peer, c->rank, s->messages, column);
     uint64_t theirs[WEIR_MAILBOX_WORDS];
     weir_spin spin = weir_spin_begin();
-    weir_exchange_read_call(head, theirs);
     WEIR_ROLLED
-    while (WEIR_UNLIKELY(theirs[1] >> 32 != s->number + s->next)) {
+    while (WEIR_UNLIKELY(!weir_exchange_read_call(c, r, x, l, column, s->messages, s->number + s->next, theirs))) {
         const weir_status status = weir_spin_next(&spin, c->control);
         if (status != WEIR_OK) {
             return status;
         }
-        weir_exchange_read_call(head, theirs);
     }
     return weir_exchange_compare(c, r, x, lane, s, theirs);
 }
 
-/* Writes the sender's call of a message, and signals. Without `ordered` the signal only counts. */
+/* Signals a message, behind the sender's call if the message begins a piece. Without `ordered` the signal only counts,
+ * and the call has gone as packets. */
 WEIR_FN void weir_exchange_announce(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
                                     uint32_t column, const weir_exchange_state *s, int ordered)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, column, l->peer);
+    if (!ordered) {
+        weir_dev_semaphore_signal_relaxed(&data);
+        return;
+    }
     uint64_t *head = weir_message_head(c, c->rank, l->peer, s->messages, column);
     uint64_t words[WEIR_MAILBOX_WORDS];
     weir_exchange_what(x, lane, s, words);
@@ -216,11 +242,7 @@ WEIR_FN void weir_exchange_announce(const weir_dev_collective *c, const weir_col
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS && !s->begun; k++) {
         weir_arch_store_relaxed_sys_u64(head + k, words[k]);
     }
-    if (ordered) {
-        weir_dev_semaphore_signal(&data);
-    } else {
-        weir_dev_semaphore_signal_relaxed(&data);
-    }
+    weir_dev_semaphore_signal(&data);
 }
 
 /* ---- the ring ------------------------------------------------------------------------------------------------- */
@@ -236,18 +258,6 @@ WEIR_FN void weir_ring_write_call(const weir_collective_exchange *x, uint32_t la
     }
 }
 
-/* Reads the sender's call from the head of a slot, if it has come there as packets. */
-WEIR_FN int weir_ring_read_call(const char *head, uint64_t number, uint64_t *words)
-{
-    int there = 1;
-    for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
-        const weir_vec16 pair = weir_arch_load_relaxed_sys_pair(head + 16 * k);
-        words[k] = (pair.lo & 0xffffffffu) | pair.hi << 32;
-        there &= weir_ll16_there(pair, weir_ring_flag(number));
-    }
-    return there;
-}
-
 /* For a receiver that waits in vain: looks whether the sender has sent the lane's transfer the other way, by the ring
  * in place of a column or by a column in place of the ring, and then compares. */
 WEIR_FN_COLD weir_status weir_exchange_look_elsewhere(const weir_dev_collective *c, const weir_collective_exchange *x,
@@ -260,16 +270,17 @@ WEIR_FN_COLD weir_status weir_exchange_look_elsewhere(const weir_dev_collective 
     if (column != WEIR_EXCHANGE_RING) {
         const uint64_t *taken = weir_exchange_messages(c, NULL, l, WEIR_EXCHANGE_RING);
         const uint64_t next = weir_arch_load_relaxed_dev_u64(taken);
-        there = weir_ring_read_call(weir_ring_slot(c, l->peer, c->rank, next), next, theirs);
+        there =
+            weir_ring_read_call(weir_ring_slot(c, l->peer, c->rank, next), next, theirs) && theirs[1] >> 32 == number;
     } else {
         const uint32_t first = weir_exchange_first(c, x, lane, number);
         const uint64_t *messages = weir_exchange_messages(c, NULL, l, first);
         const uint64_t taken = weir_arch_load_relaxed_dev_u64(messages);
-        there = weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, l, first)) > taken;
-        weir_exchange_read_call(weir_message_head(c, l->peer, c->rank, taken, first), theirs);
-        there &= weir_arch_load_relaxed_dev_u64(messages) == taken; /* or another block has taken that message */
+        there = weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, l, first)) > taken &&
+                weir_exchange_read_call(c, NULL, x, l, first, taken, number, theirs) &&
+                weir_arch_load_relaxed_dev_u64(messages) == taken; /* or another block has taken that message */
     }
-    return there && theirs[1] >> 32 == number ? weir_exchange_compare(c, NULL, x, lane, s, theirs) : WEIR_OK;
+    return there ? weir_exchange_compare(c, NULL, x, lane, s, theirs) : WEIR_OK;
 }
 
 /* The thread that carries the sender's call: one without data in most small transfers. */
