@@ -5,11 +5,11 @@
  * that value and later ones. A release stores the thread's clock with the value; an acquire merges it. */
 #include "test/harness/weak.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ucontext.h>
 
 #include "test/harness/arch_weak.h"
 
@@ -20,7 +20,7 @@
 #define VALUES 8192u /* different values that a run may store */
 #define CHOICES 32u
 #define STEP_NS 1000000u
-#define NOBODY THREADS
+#define STACK_BYTES (256u << 10)
 
 typedef uint32_t clock_vector[THREADS];
 
@@ -50,8 +50,7 @@ typedef struct access {
 } access;
 
 typedef struct thread {
-    pthread_t handle;
-    pthread_cond_t turn;
+    ucontext_t context;
     uint32_t index;
     uint32_t device;
     bool done;
@@ -60,9 +59,7 @@ typedef struct thread {
 } thread;
 
 typedef struct memory {
-    pthread_mutex_t lock;
-    uint32_t running; /* index of the thread whose turn it is; NOBODY until all have started */
-    bool cancelled;   /* a thread could not be created */
+    ucontext_t caller; /* of weirt_weak_run */
     weirt_weak_options options;
     weirt_weak_report *report;
     void (*body)(void *arg, uint32_t index);
@@ -78,9 +75,10 @@ typedef struct memory {
     value values[VALUES];
 } memory;
 
-static memory the_memory = { .lock = PTHREAD_MUTEX_INITIALIZER };
+static memory the_memory;
 static memory *const m = &the_memory;
-static _Thread_local thread *self;
+static thread *self; /* whose turn it is; NULL outside of a run */
+static _Alignas(64) char stacks[THREADS][STACK_BYTES];
 
 /* splitmix64 */
 static uint64_t draw(uint64_t below)
@@ -105,7 +103,7 @@ static uint32_t list_ready(uint32_t *ready, bool leave)
 }
 
 /* Passes the turn to any thread that may run; to another one if the caller leaves. Returns in the caller's next turn,
- * or at once if it leaves. */
+ * or at once if no other thread may run. */
 static void pass_turn(bool leave)
 {
     uint32_t ready[THREADS];
@@ -117,17 +115,11 @@ static void pass_turn(bool leave)
         }
         count = list_ready(ready, leave);
     }
-    uint32_t next = count != 0 ? ready[draw(count)] : self->index;
-    if (next == self->index) {
-        return;
+    thread *const before = self;
+    self = count != 0 ? &m->threads[ready[draw(count)]] : self;
+    if (self != before) {
+        swapcontext(&before->context, &self->context);
     }
-    pthread_mutex_lock(&m->lock);
-    m->running = next;
-    pthread_cond_signal(&m->threads[next].turn);
-    while (!self->done && m->running != self->index) {
-        pthread_cond_wait(&self->turn, &m->lock);
-    }
-    pthread_mutex_unlock(&m->lock);
 }
 
 static void step(void)
@@ -497,21 +489,11 @@ uint32_t weirt_weak_block_or(void *block, uint32_t value_or)
 
 /* ---- runs -------------------------------------------------------------------------------------------- */
 
-static void *run_thread(void *arg)
+static void run_thread(void)
 {
-    thread *t = (thread *)arg;
-    pthread_mutex_lock(&m->lock);
-    while (m->running != t->index && !m->cancelled) {
-        pthread_cond_wait(&t->turn, &m->lock);
-    }
-    pthread_mutex_unlock(&m->lock);
-    if (!m->cancelled) {
-        self = t;
-        m->body(m->arg, t->index);
-        t->done = true;
-        pass_turn(true);
-    }
-    return NULL;
+    m->body(m->arg, self->index);
+    self->done = true;
+    pass_turn(true);
 }
 
 static void reset(const weirt_weak_options *options, weirt_weak_report *report)
@@ -526,43 +508,30 @@ static void reset(const weirt_weak_options *options, weirt_weak_report *report)
     /* Varies the delay of stores and the frequency of switches between threads. */
     m->window = (uint64_t)8 << draw(5);
     m->turn_length = 1u << draw(4);
-    m->running = NOBODY;
-    m->cancelled = false;
     for (uint32_t i = 0; i < options->threads; i++) {
         thread *t = &m->threads[i];
         memset(t, 0, sizeof *t);
-        pthread_cond_init(&t->turn, NULL);
         t->index = i;
         t->device = options->device[i] % DEVICES;
+        (void)getcontext(&t->context);
+        t->context.uc_stack.ss_sp = stacks[i];
+        t->context.uc_stack.ss_size = STACK_BYTES;
+        t->context.uc_link = &m->caller;
+        makecontext(&t->context, run_thread, 0);
     }
 }
 
 int weirt_weak_run(const weirt_weak_options *options, void (*body)(void *arg, uint32_t index), void *arg,
                    weirt_weak_report *report)
 {
-    uint32_t made = 0;
     if (options->threads == 0 || options->threads > THREADS) {
         return -1;
     }
     m->body = body;
     m->arg = arg;
     reset(options, report);
-    while (made < options->threads &&
-           pthread_create(&m->threads[made].handle, NULL, run_thread, &m->threads[made]) == 0) {
-        made++;
-    }
-    pthread_mutex_lock(&m->lock);
-    m->cancelled = made < options->threads;
-    m->running = (uint32_t)draw(options->threads);
-    for (uint32_t i = 0; i < options->threads; i++) {
-        pthread_cond_signal(&m->threads[i].turn);
-    }
-    pthread_mutex_unlock(&m->lock);
-    for (uint32_t i = 0; i < made; i++) {
-        pthread_join(m->threads[i].handle, NULL);
-    }
-    for (uint32_t i = 0; i < options->threads; i++) {
-        pthread_cond_destroy(&m->threads[i].turn);
-    }
-    return made == options->threads ? 0 : -1;
+    self = &m->threads[draw(options->threads)];
+    swapcontext(&m->caller, &self->context);
+    self = NULL;
+    return 0;
 }

@@ -58,8 +58,9 @@ typedef struct weirt_weak_block {
     uint32_t known[WEIRT_WEAK_THREADS];    /* knowledge of all threads at the last barrier */
 } weirt_weak_block;
 
-/* Calls thread(arg, index) in options->threads threads and returns when all have ended. One run at a time in a process.
- * Afterwards memory holds the newest value of each history. Returns non-zero if threads cannot be created. */
+/* Calls thread(arg, index) in options->threads threads and returns when all have ended. They take turns on the calling
+ * thread, with a stack of 256 KiB each. One run at a time in a process. Afterwards memory holds the newest value of
+ * each history. Returns non-zero if the number of threads is out of range. */
 int weirt_weak_run(const weirt_weak_options *options, void (*thread)(void *arg, uint32_t index), void *arg,
                    weirt_weak_report *report);
 
