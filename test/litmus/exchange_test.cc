@@ -1,6 +1,9 @@
 // Promises of exchanges: small transfers by rings, and others by columns; docs/memory-ordering.md.
 #include "weir/device/collective.h"
 
+#include <algorithm>
+#include <random>
+
 #include "weir/device/impl/collective_exchange_alone.h"
 
 #include "test/litmus/litmus.h"
@@ -13,6 +16,18 @@ constexpr uint32_t RANKS = 2;
 constexpr uint64_t RING_BYTES = 24;  // of a small transfer
 constexpr uint64_t SLOT_BYTES = 256; // a head and a line
 constexpr uint64_t MEMORY = 32 << 10;
+
+// Places rings, and slots of two columns behind them, into the memory of a rank.
+void place_messages(weir_dev_collective &c, uint64_t slot_bytes)
+{
+    c.blocks = 4;
+    c.message_blocks = 2;
+    c.message_bytes = slot_bytes;
+    c.ring_bytes = RING_BYTES;
+    c.messages =
+        weir_collective_cell(&c, WEIR_CELL_KINDS, 0, 0) + RANKS * WEIR_RING_SLOTS * weir_ring_slot_bytes(&c) + 128;
+    c.messages = c.messages / 128 * 128;
+}
 
 // Rank 0 sends the transfers of SENDS to rank 1, and rank 1 those of ANSWERS to rank 0, in ROUNDS launches. Each word
 // of a transfer is new. Each rank has a grid of BLOCKS blocks. Rank 1 begins after DELAY turns. With
@@ -40,13 +55,7 @@ struct Exchanging : Pair {
         for (uint32_t r = 0; r < RANKS; r++) {
             weir_dev_collective &c = collective[r];
             join_collective(c, r, rank[r], state[r], differences, memory[0], memory[1]);
-            c.blocks = 4;
-            c.message_blocks = 2;
-            c.message_bytes = SLOT_BYTES;
-            c.ring_bytes = RING_BYTES;
-            c.messages = weir_collective_cell(&c, WEIR_CELL_KINDS, 0, 0) +
-                         RANKS * WEIR_RING_SLOTS * weir_ring_slot_bytes(&c) + 128;
-            c.messages = c.messages / 128 * 128;
+            place_messages(c, SLOT_BYTES);
             describe(r);
         }
     }
@@ -129,6 +138,139 @@ struct LateLines : Exchanging<1, 0, 4, 1, 0, 1, 0, true, true> {
     uint32_t delay(uint32_t i) const override { return device(i) == 0 ? turns : 0; }
 };
 
+// Exchanges of up to three transfers each way, of any size, in launches whose kernels, memories and starts vary.
+struct Random : Pair {
+    static constexpr uint32_t THREADS = 2;
+    static constexpr uint32_t BLOCKS = 2;
+    static constexpr uint32_t SIZE = THREADS * BLOCKS; // of a rank
+    static constexpr uint32_t threads = RANKS * SIZE;
+    static constexpr uint32_t ROUNDS = 2;
+    static constexpr uint32_t MOST = 3;    // transfers of a lane
+    static constexpr uint64_t WORDS = 190; // of a lane
+    static constexpr uint64_t GROWN_BYTES = 384;
+    static uint32_t device(uint32_t i) { return i / SIZE; }
+    struct Launch {
+        weir_collective_exchange exchange;
+        bool alone;
+        uint32_t delays[SIZE];
+    };
+    std::mt19937_64 random;
+    alignas(128) char memory[RANKS][MEMORY] = {};
+    alignas(128) char grown[RANKS][4 * RANKS * GROWN_BYTES] = {};
+    Cell state[RANKS] = {};
+    weir_dev_difference differences[RANKS] = {};
+    weir_dev_collective collective[RANKS] = {};
+    Launch launches[RANKS][ROUNDS] = {};
+    uint64_t in[RANKS][WORDS] = {};
+    uint64_t out[RANKS][WORDS] = {};
+    int wrong = 0;
+
+    explicit Random(uint64_t seed) : random(seed)
+    {
+        const bool lines = draw(3) != 0;
+        const uint64_t slot = lines && draw(2) != 0 ? 2 * SLOT_BYTES : SLOT_BYTES;
+        for (uint32_t r = 0; r < RANKS; r++) {
+            weir_dev_collective &c = collective[r];
+            join_collective(c, r, rank[r], state[r], differences, memory[0], memory[1]);
+            place_messages(c, slot);
+            weir_dev_control_begin(&rank[r].control, 100 * WAIT_NS);
+            for (uint32_t of = 0; of < RANKS; of++) {
+                weir_message_slots slots = { grown[of], GROWN_BYTES };
+                std::memcpy(memory[r] + weir_message_grown(&c, of), &slots, sizeof slots);
+            }
+        }
+        const bool rings = draw(2) != 0;
+        const uint32_t columns = rings ? 1 : 1 + draw(2);
+        const bool both = draw(2) != 0;
+        for (uint32_t round = 0; round < ROUNDS; round++) {
+            for (uint32_t r = 0; r < RANKS; r++) {
+                Launch &launch = launches[r][round];
+                launch.alone = !both && draw(2) != 0;
+                for (uint32_t &delay : launch.delays) {
+                    delay = draw(3) == 0 ? draw(200) : 0;
+                }
+                launch.exchange.columns = columns;
+                launch.exchange.small = rings ? RING_BYTES + 1 : 0;
+                launch.exchange.rings = rings;
+                launch.exchange.sides = launch.alone || rings || columns == 2 ? 1 : 1 + draw(2);
+                launch.exchange.lined = lines ? SLOT_BYTES : 0;
+                launch.exchange.grown = draw(2);
+            }
+            const uint32_t first = draw(2);
+            add_lanes(round, first);
+            if (both) {
+                add_lanes(round, 1 - first);
+            }
+        }
+    }
+    uint32_t draw(uint32_t below) { return static_cast<uint32_t>(random() % below); }
+    // Adds the transfers from rank `from` to the other: their sizes are those of the ring, of lines, or of many
+    // messages.
+    void add_lanes(uint32_t round, uint32_t from)
+    {
+        const uint32_t count = 1 + draw(MOST);
+        uint64_t at = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            const uint64_t kinds[] = { draw(4), draw(40), draw(WORDS) };
+            const uint64_t words = std::min(kinds[draw(3)], WORDS - at);
+            for (uint32_t r = 0; r < RANKS; r++) {
+                weir_collective_exchange &x = launches[r][round].exchange;
+                weir_exchange_lane &lane = x.lane[x.lanes];
+                lane.peer = static_cast<uint8_t>(1 - r);
+                lane.receives = r != from;
+                lane.first = static_cast<uint16_t>(x.lanes * MOST);
+                lane.count = static_cast<uint16_t>(count);
+                weir_exchange_transfer &t = x.transfers[lane.first + i];
+                t.data = reinterpret_cast<char *>((r == from ? in[r] : out[r]) + at);
+                t.count = words | static_cast<uint64_t>(WEIR_U64) << 56;
+                x.lanes += i + 1 == count;
+            }
+            at += words;
+        }
+    }
+    // Calls visit(lane, words) for each lane of the launch in this direction.
+    template <class Visit> void visit_lanes(const Launch &launch, bool receives, Visit visit)
+    {
+        for (uint32_t k = 0; k < launch.exchange.lanes; k++) {
+            const weir_exchange_lane &lane = launch.exchange.lane[k];
+            uint64_t words = 0;
+            for (uint32_t i = 0; i < lane.count; i++) {
+                words += weir_exchange_count(&launch.exchange.transfers[lane.first + i]);
+            }
+            for (uint64_t word = 0; word < words && (lane.receives != 0) == receives; word++) {
+                visit(word);
+            }
+        }
+    }
+    static uint64_t value(uint32_t from, uint64_t round, uint64_t word)
+    {
+        return 1000000 * (from + 1) + 10000 * (round + 1) + word;
+    }
+    void thread(uint32_t i)
+    {
+        const uint32_t r = i / SIZE;
+        const weir_coop grid = grid_coop(rank[r], i % SIZE, BLOCKS, THREADS);
+        for (uint32_t round = 0; round < ROUNDS; round++) {
+            const Launch &launch = launches[r][round];
+            if (grid.rank == 0) {
+                visit_lanes(launch, false, [&](uint64_t word) { write(in[r][word], value(r, round, word)); });
+            }
+            check(weir_coop_sync(grid)); // the launch
+            for (uint32_t k = launch.delays[i % SIZE]; k != 0; k--) {
+                weir_arch_relax(1);
+            }
+            check(launch.alone ? weir_collective_exchange_alone(&collective[r], &launch.exchange, grid)
+                               : weir_collective_exchange_all(&collective[r], &launch.exchange, grid));
+            check(weir_coop_sync(grid)); // its end
+            if (grid.rank == 0) {
+                visit_lanes(launch, true,
+                            [&](uint64_t word) { wrong += read(out[r][word]) != value(1 - r, round, word); });
+            }
+        }
+    }
+    bool right() const { return failed == 0 && wrong == 0; }
+};
+
 // Three words fit into a slot of the ring, and four do not.
 TEST(LitmusExchange, RingsNeedNoSignal) { holds<Exchanging<2, 2, 3, 2, 2, 2>>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusExchange, SlotsOfARingAreNotOverwritten) { holds<Exchanging<1, 1, 2, 7, 0, 1>>(WEIRT_WEAK_NO_SYSTEM); }
@@ -172,5 +314,7 @@ TEST(LitmusExchange, SlotsOfLinesOfABlockAlone)
 {
     holds<Exchanging<2, 0, 4, 5, 0, 2, 0, true, true>>(WEIRT_WEAK_NO_SYSTEM);
 }
+
+TEST(LitmusExchange, AnyTransfersInAnyLaunches) { holds<Random>(0, 5 * HELD_SEEDS); }
 
 } // namespace

@@ -175,11 +175,11 @@ template <class Program> Outcome run(uint64_t seed, uint32_t without)
     return { right, why };
 }
 
-template <class Program> void holds(uint32_t orders)
+template <class Program> void holds(uint32_t orders, uint64_t seeds = HELD_SEEDS)
 {
     const char *only = std::getenv("WEIR_LITMUS_SEED");
     uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 0;
-    uint64_t end = only != nullptr ? first + 1 : HELD_SEEDS;
+    uint64_t end = only != nullptr ? first + 1 : seeds;
     for (uint64_t seed = first; seed < end; seed++) {
         Outcome outcome = run<Program>(seed, 0);
         ASSERT_EQ(outcome.why, "") << "WEIR_LITMUS_SEED=" << seed << " repeats it";
