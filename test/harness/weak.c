@@ -15,9 +15,9 @@
 
 #define THREADS WEIRT_WEAK_THREADS
 #define DEVICES WEIRT_WEAK_DEVICES
-#define SLOTS 4096u   /* of the hash table */
-#define WORDS 2048u   /* different words that a run may touch */
-#define VALUES 16384u /* different values that a run may store */
+#define SLOTS 16384u  /* of the hash table */
+#define WORDS 8192u   /* different words that a run may touch */
+#define VALUES 65536u /* different values that a run may store */
 #define CHOICES 32u
 #define STEP_NS 1000000u
 #define STACK_BYTES (256u << 10)

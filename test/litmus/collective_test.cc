@@ -1,5 +1,9 @@
-// Promises of collectives in registered memory: blocks meet by their calls alone; docs/memory-ordering.md.
+// Promises of collectives: calls of any form follow each other, and in registered memory blocks meet by their calls
+// alone; docs/memory-ordering.md.
 #include "weir/device/collective.h"
+
+#include <algorithm>
+#include <random>
 
 #include "test/litmus/litmus.h"
 
@@ -102,6 +106,209 @@ struct Gathering : Registered {
         }
     }
 };
+
+// ---- any calls ----------------------------------------------------------------------------------------------------
+
+// Four calls of N ranks, of any operation, form and size, in launches that start at any time. Each rank has two blocks.
+template <uint32_t N> struct AnyCalls {
+    static constexpr uint32_t SIZE = 8 / N; // threads of a rank
+    static constexpr uint32_t threads = N * SIZE;
+    static constexpr uint32_t CALLS = 4;
+    static constexpr uint64_t MOST = 96 / N; // words of a piece
+    static constexpr uint64_t ROOM = 1024;   // bytes of packets or lines of a rank
+    static uint32_t device(uint32_t i) { return i / SIZE; }
+    enum Form { ONCE, PACKETS, LINES, SLOTS, FORMS };
+    enum Kind { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, ALL_TO_ALL, BROADCAST, KINDS };
+    struct Call {
+        Kind kind;
+        Form form;
+        uint64_t words; // of a rank's data in a reduction of all data, else of a piece
+        uint32_t root;
+        bool in_place;
+        uint32_t delays[threads];
+    };
+    std::mt19937_64 random;
+    Rank rank[N] = {};
+    alignas(128) char memory[N][64 << 10] = {};
+    Cell state[N] = {};
+    weir_dev_difference differences[N] = {};
+    weir_dev_collective collective[N] = {};
+    Call calls[CALLS] = {};
+    alignas(16) uint64_t in[N][N * MOST] = {};
+    alignas(16) uint64_t out[N][N * MOST] = {};
+    int failed = 0;
+    int wrong = 0;
+
+    explicit AnyCalls(uint64_t seed) : random(seed)
+    {
+        for (uint32_t r = 0; r < N; r++) {
+            weir_dev_control_begin(&rank[r].control, 100 * WAIT_NS);
+            rank[r].barrier.control = &rank[r].control;
+            rank[r].barrier.word = &rank[r].barrier_word;
+            join(r);
+        }
+        for (Call &call : calls) {
+            call.kind = static_cast<Kind>(draw(KINDS));
+            call.form = static_cast<Form>(draw(FORMS));
+            const bool has_once = call.kind == ALLREDUCE || call.kind == REDUCE;
+            call.form = call.form == ONCE && !has_once ? SLOTS : call.form;
+            call.words = 1 + draw(draw(2) != 0 ? 4 : MOST);
+            call.root = draw(N);
+            call.in_place = (call.kind == ALLREDUCE || call.kind == ALL_TO_ALL) && draw(2) != 0;
+            for (uint32_t &delay : call.delays) {
+                delay = draw(4) == 0 ? draw(100) : 0;
+            }
+        }
+    }
+    uint32_t draw(uint32_t below) { return static_cast<uint32_t>(random() % below); }
+    void join(uint32_t r)
+    {
+        weir_dev_collective &c = collective[r];
+        join_collective(c, r, rank[r], state[r], differences, memory[0], memory[1]);
+        c.ranks = N;
+        for (uint32_t k = 0; k < N; k++) {
+            c.memory[k] = memory[k];
+            c.peers[k] = k;
+        }
+        c.blocks = 2;
+        c.packets = weir_collective_cell(&c, WEIR_CELL_KINDS, 0, 0);
+        c.packet_room = c.line_room = ROOM;
+        c.lines = c.packets + 4 * N * ROOM;
+        c.slots = c.lines + 4 * N * ROOM;
+        c.slot_columns = 1;
+        c.slot_bytes = 128;
+    }
+    // The word of rank `from` for the place `at` in call `number`, and the sum of those of all ranks.
+    static uint64_t value(uint32_t from, uint64_t number, uint64_t at)
+    {
+        return 1000000 * (from + 1) + 10000 * (number + 1) + at;
+    }
+    static uint64_t sum(uint64_t number, uint64_t at)
+    {
+        uint64_t all = 0;
+        for (uint32_t k = 0; k < N; k++) {
+            all += value(k, number, at);
+        }
+        return all;
+    }
+    static bool reduces(const Call &call) { return call.kind <= REDUCE_SCATTER; }
+    // Words that each rank sends and receives, in all.
+    static uint64_t sent(const Call &call)
+    {
+        return call.kind == REDUCE_SCATTER || call.kind == ALL_TO_ALL ? N * call.words : call.words;
+    }
+    static uint64_t received(const Call &call)
+    {
+        return call.kind == ALLGATHER || call.kind == ALL_TO_ALL ? N * call.words : call.words;
+    }
+    weir_status reduce(uint32_t r, uint64_t number, const weir_coop &grid)
+    {
+        const Call &call = calls[number];
+        weir_collective_reduce d = {};
+        d.what = { number, 0, call.words };
+        d.send = reinterpret_cast<const char *>(call.in_place ? out[r] : in[r]);
+        d.recv = reinterpret_cast<char *>(out[r]);
+        d.bytes = 8 * sent(call);
+        d.part = 8 * call.words;
+        if (call.kind != REDUCE_SCATTER) {
+            const uint64_t unit = call.form == LINES ? WEIR_LINE_DATA : 128;
+            d.part = ((d.bytes + N - 1) / N + unit - 1) / unit * unit;
+            d.to = call.kind == REDUCE ? 1u << call.root : (1u << N) - 1;
+        }
+        d.length = d.part;
+        d.chunk = 128;
+        switch (call.form) {
+        case ONCE:
+            return weir_collective_reduce_once(&collective[r], &d, WEIR_U64, WEIR_SUM, grid);
+        case PACKETS:
+            return weir_collective_reduce_packets(&collective[r], &d, WEIR_U64, WEIR_SUM, grid);
+        case LINES:
+            return weir_collective_reduce_lines(&collective[r], &d, WEIR_U64, WEIR_SUM, grid);
+        default:
+            return weir_collective_reduce_slots(&collective[r], &d, WEIR_U64, WEIR_SUM, grid);
+        }
+    }
+    weir_status move(uint32_t r, uint64_t number, const weir_coop &grid)
+    {
+        const Call &call = calls[number];
+        const uint64_t piece = 8 * call.words;
+        weir_collective_move d = {};
+        d.what = { number, 0, call.words };
+        d.send = reinterpret_cast<const char *>(call.in_place ? out[r] : in[r]);
+        d.recv = reinterpret_cast<char *>(out[r]);
+        d.most = piece;
+        d.chunk = 128;
+        d.in_place = call.in_place;
+        for (uint32_t k = 0; k < N; k++) {
+            d.send_at[k] = call.kind == ALL_TO_ALL ? piece * k : 0;
+            d.send_bytes[k] = call.kind == BROADCAST && call.root != r ? 0 : piece;
+            d.recv_at[k] = call.kind == BROADCAST ? 0 : piece * k;
+            d.recv_bytes[k] = call.kind == BROADCAST && call.root != k ? 0 : piece;
+            d.send_range[k] = weir_slots_range(d.send_bytes[k], 1);
+            d.recv_range[k] = weir_slots_range(d.recv_bytes[k], 1);
+        }
+        switch (call.form) {
+        case PACKETS:
+            return weir_collective_move_packets(&collective[r], &d, grid);
+        case LINES:
+            return weir_collective_move_lines(&collective[r], &d, grid);
+        default:
+            return weir_collective_move_slots(&collective[r], &d, grid);
+        }
+    }
+    uint64_t expected(uint32_t r, uint64_t number, uint64_t at) const
+    {
+        const Call &call = calls[number];
+        const uint64_t word = at % call.words;
+        switch (call.kind) {
+        case REDUCE_SCATTER:
+            return sum(number, r * call.words + at);
+        case ALLGATHER:
+            return value(static_cast<uint32_t>(at / call.words), number, word);
+        case ALL_TO_ALL:
+            return value(static_cast<uint32_t>(at / call.words), number, r * call.words + word);
+        case BROADCAST:
+            return value(call.root, number, at);
+        default:
+            return sum(number, at);
+        }
+    }
+    void thread(uint32_t i)
+    {
+        const uint32_t r = i / SIZE;
+        const weir_coop grid = grid_coop(rank[r], i % SIZE, BLOCKS, SIZE / BLOCKS);
+        for (uint64_t number = 0; number < CALLS; number++) {
+            const Call &call = calls[number];
+            uint64_t *data = call.in_place ? out[r] : in[r];
+            for (uint64_t at = 0; at < sent(call) && grid.rank == 0; at++) {
+                write(data[at], value(r, number, at));
+            }
+            failed |= weir_coop_sync(grid) != WEIR_OK; // the launch
+            for (uint32_t k = call.delays[i]; k != 0; k--) {
+                weir_arch_relax(1);
+            }
+            failed |= (reduces(call) ? reduce(r, number, grid) : move(r, number, grid)) != WEIR_OK;
+            failed |= weir_coop_sync(grid) != WEIR_OK; // its end
+            const bool gets = call.kind != REDUCE || call.root == r;
+            for (uint64_t at = 0; at < received(call) && grid.rank == 0 && gets; at++) {
+                wrong += read(out[r][at]) != expected(r, number, at);
+            }
+        }
+    }
+    bool right() const { return failed == 0 && wrong == 0; }
+};
+
+TEST(LitmusCollective, AnyCallsOfTwoRanks)
+{
+    holds<AnyCalls<2>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE | WEIRT_WEAK_NO_SYSTEM | WEIRT_WEAK_NO_BARRIER,
+                       2 * HELD_SEEDS);
+}
+TEST(LitmusCollective, AnyCallsOfFourRanks)
+{
+    holds<AnyCalls<4>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE | WEIRT_WEAK_NO_SYSTEM, 2 * HELD_SEEDS);
+}
+
+// ---- registered memory --------------------------------------------------------------------------------------------
 
 TEST(LitmusCollective, RanksReadWhatEarlierKernelsWrote)
 {
