@@ -2,8 +2,9 @@
 // alone; docs/memory-ordering.md.
 #include "weir/device/collective.h"
 
-#include <algorithm>
 #include <random>
+
+#include "weir/device/impl/collective_parts_lines.h"
 
 #include "test/litmus/litmus.h"
 
@@ -109,7 +110,8 @@ struct Gathering : Registered {
 
 // ---- any calls ----------------------------------------------------------------------------------------------------
 
-// Four calls of N ranks, of any operation, form and size, in launches that start at any time. Each rank has two blocks.
+// Four calls of N ranks, of any operation, form and size, in launches that start at any time. Each rank has two
+// blocks. All buffers are registered; calls of the form REGISTERED use that.
 template <uint32_t N> struct AnyCalls {
     static constexpr uint32_t SIZE = 8 / N; // threads of a rank
     static constexpr uint32_t threads = N * SIZE;
@@ -117,14 +119,27 @@ template <uint32_t N> struct AnyCalls {
     static constexpr uint64_t MOST = 96 / N; // words of a piece
     static constexpr uint64_t ROOM = 1024;   // bytes of packets or lines of a rank
     static uint32_t device(uint32_t i) { return i / SIZE; }
-    enum Form { ONCE, PACKETS, LINES, SLOTS, FORMS };
-    enum Kind { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, ALL_TO_ALL, BROADCAST, KINDS };
+    static constexpr uint32_t PARTS = 2;
+    static constexpr uint64_t PART = N * MOST / PARTS; // words of a part, of all ranks
+    enum Form { ONCE, PACKETS, LINES, SLOTS, REGISTERED, FORMS };
+    enum Kind {
+        ALLREDUCE,
+        REDUCE,
+        REDUCE_SCATTER,
+        ALLGATHER,
+        ALL_TO_ALL,
+        BROADCAST,
+        GATHER_PARTS,
+        REDUCE_PARTS,
+        KINDS
+    };
     struct Call {
         Kind kind;
         Form form;
         uint64_t words; // of a rank's data in a reduction of all data, else of a piece
         uint32_t root;
         bool in_place;
+        uint64_t extents[PARTS][N]; // words
         uint32_t delays[threads];
     };
     std::mt19937_64 random;
@@ -151,10 +166,19 @@ template <uint32_t N> struct AnyCalls {
             call.kind = static_cast<Kind>(draw(KINDS));
             call.form = static_cast<Form>(draw(FORMS));
             const bool has_once = call.kind == ALLREDUCE || call.kind == REDUCE;
-            call.form = call.form == ONCE && !has_once ? SLOTS : call.form;
+            call.in_place = (call.kind == ALLREDUCE || call.kind == ALL_TO_ALL) && draw(2) != 0;
+            const bool has_registered = call.kind == REDUCE || call.kind == REDUCE_PARTS ? false
+                                        : reduces(call)                                  ? N == 2
+                                                        : call.kind != ALL_TO_ALL || !call.in_place;
+            call.form =
+                (call.form == ONCE && !has_once) || (call.form == REGISTERED && !has_registered) ? SLOTS : call.form;
             call.words = 1 + draw(draw(2) != 0 ? 4 : MOST);
             call.root = draw(N);
-            call.in_place = (call.kind == ALLREDUCE || call.kind == ALL_TO_ALL) && draw(2) != 0;
+            for (uint64_t(&extents)[N] : call.extents) {
+                for (uint64_t &words : extents) {
+                    words = draw(2) != 0 ? draw(4) : draw(PART / N + 1);
+                }
+            }
             for (uint32_t &delay : call.delays) {
                 delay = draw(4) == 0 ? draw(100) : 0;
             }
@@ -192,14 +216,28 @@ template <uint32_t N> struct AnyCalls {
         return all;
     }
     static bool reduces(const Call &call) { return call.kind <= REDUCE_SCATTER; }
-    // Words that each rank sends and receives, in all.
+    static bool has_parts(const Call &call) { return call.kind >= GATHER_PARTS; }
+    // Words of the extents of a part before that of a rank.
+    static uint64_t before(const Call &call, uint32_t part, uint32_t r)
+    {
+        uint64_t words = 0;
+        for (uint32_t k = 0; k < r; k++) {
+            words += call.extents[part][k];
+        }
+        return words;
+    }
+    // Words that each rank sends and receives, in all. Parts have room for more.
     static uint64_t sent(const Call &call)
     {
-        return call.kind == REDUCE_SCATTER || call.kind == ALL_TO_ALL ? N * call.words : call.words;
+        return has_parts(call)                                          ? PARTS * PART
+               : call.kind == REDUCE_SCATTER || call.kind == ALL_TO_ALL ? N * call.words
+                                                                        : call.words;
     }
     static uint64_t received(const Call &call)
     {
-        return call.kind == ALLGATHER || call.kind == ALL_TO_ALL ? N * call.words : call.words;
+        return has_parts(call)                                     ? PARTS * PART
+               : call.kind == ALLGATHER || call.kind == ALL_TO_ALL ? N * call.words
+                                                                   : call.words;
     }
     weir_status reduce(uint32_t r, uint64_t number, const weir_coop &grid)
     {
@@ -217,7 +255,13 @@ template <uint32_t N> struct AnyCalls {
         }
         d.length = d.part;
         d.chunk = 128;
+        for (uint32_t k = 0; k < N && call.form == REGISTERED; k++) {
+            d.peer_send[k] = reinterpret_cast<char *>(call.in_place ? out[k] : in[k]);
+            d.peer_recv[k] = d.to != 0 ? reinterpret_cast<char *>(out[k]) : nullptr;
+        }
         switch (call.form) {
+        case REGISTERED:
+            return weir_collective_reduce_zero_copy(&collective[r], &d, WEIR_U64, WEIR_SUM, grid);
         case ONCE:
             return weir_collective_reduce_once(&collective[r], &d, WEIR_U64, WEIR_SUM, grid);
         case PACKETS:
@@ -246,7 +290,9 @@ template <uint32_t N> struct AnyCalls {
             d.recv_bytes[k] = call.kind == BROADCAST && call.root != k ? 0 : piece;
             d.send_range[k] = weir_slots_range(d.send_bytes[k], 1);
             d.recv_range[k] = weir_slots_range(d.recv_bytes[k], 1);
+            d.peer_recv[k] = call.form == REGISTERED ? reinterpret_cast<char *>(out[k]) : nullptr;
         }
+        d.peer_recv_at = call.kind == BROADCAST ? 0 : piece * r;
         switch (call.form) {
         case PACKETS:
             return weir_collective_move_packets(&collective[r], &d, grid);
@@ -255,6 +301,58 @@ template <uint32_t N> struct AnyCalls {
         default:
             return weir_collective_move_slots(&collective[r], &d, grid);
         }
+    }
+    weir_status parts(uint32_t r, uint64_t number, const weir_coop &grid)
+    {
+        const Call &call = calls[number];
+        const bool joins = call.kind == REDUCE_PARTS;
+        weir_collective_parts d = {};
+        d.what = { number, 0, 0 };
+        d.base = reinterpret_cast<char *>(out[r]);
+        d.chunk = 128;
+        d.count = PARTS;
+        d.stride = 2 + N;
+        d.op = WEIR_SUM;
+        for (uint32_t part = 0; part < PARTS; part++) {
+            uint64_t *row = d.words + part * d.stride;
+            row[0] = reinterpret_cast<uintptr_t>(in[r] + part * PART);
+            row[1] = reinterpret_cast<uintptr_t>(out[r] + part * PART);
+            d.dtypes[part] = WEIR_U64;
+            for (uint32_t k = 0; k < N; k++) {
+                const uint64_t bytes = 8 * call.extents[part][k];
+                const uint64_t room = (bytes + WEIR_PARTS_UNIT - 1) / WEIR_PARTS_UNIT * WEIR_PARTS_UNIT;
+                row[2 + k] = before(call, part, k) << 32 | (d.bytes[k] + room - bytes);
+                d.bytes[k] += room;
+            }
+        }
+        for (uint32_t k = 0; k < N; k++) {
+            d.range[k] = weir_slots_range(d.bytes[k], 1);
+            d.most = d.bytes[k] > d.most ? d.bytes[k] : d.most;
+            d.peer_recv[k] = call.form == REGISTERED ? reinterpret_cast<char *>(out[k]) : nullptr;
+        }
+        if (call.form == LINES) {
+            return weir_collective_parts_lines(&collective[r], &d, joins, grid);
+        }
+        if (call.form == PACKETS) {
+            return joins ? weir_collective_reduce_parts_packets(&collective[r], &d, grid)
+                         : weir_collective_gather_parts_packets(&collective[r], &d, grid);
+        }
+        return joins ? weir_collective_reduce_parts_slots(&collective[r], &d, WEIR_PARTS_ANY_TYPE, WEIR_SUM, grid)
+                     : weir_collective_gather_parts_slots(&collective[r], &d, grid);
+    }
+    // Checks the word of the part that lies `at` words from its start: the extents of all ranks follow each other in an
+    // allgather. A reduce_scatter has the rank's own extent there.
+    bool is_right_part(uint32_t r, uint64_t number, uint32_t part, uint64_t at, uint64_t word) const
+    {
+        const Call &call = calls[number];
+        if (call.kind == REDUCE_PARTS) {
+            return at >= call.extents[part][r] || word == sum(number, part * PART + before(call, part, r) + at);
+        }
+        uint32_t k = 0;
+        while (k < N && at >= before(call, part, k + 1)) {
+            k++;
+        }
+        return k == N || word == value(k, number, part * PART + at - before(call, part, k));
     }
     uint64_t expected(uint32_t r, uint64_t number, uint64_t at) const
     {
@@ -287,11 +385,16 @@ template <uint32_t N> struct AnyCalls {
             for (uint32_t k = call.delays[i]; k != 0; k--) {
                 weir_arch_relax(1);
             }
-            failed |= (reduces(call) ? reduce(r, number, grid) : move(r, number, grid)) != WEIR_OK;
+            const weir_status status = has_parts(call) ? parts(r, number, grid)
+                                       : reduces(call) ? reduce(r, number, grid)
+                                                       : move(r, number, grid);
+            failed |= status != WEIR_OK;
             failed |= weir_coop_sync(grid) != WEIR_OK; // its end
             const bool gets = call.kind != REDUCE || call.root == r;
             for (uint64_t at = 0; at < received(call) && grid.rank == 0 && gets; at++) {
-                wrong += read(out[r][at]) != expected(r, number, at);
+                const uint64_t word = read(out[r][at]);
+                wrong += has_parts(call) ? !is_right_part(r, number, static_cast<uint32_t>(at / PART), at % PART, word)
+                                         : word != expected(r, number, at);
             }
         }
     }
