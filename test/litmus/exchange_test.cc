@@ -242,6 +242,11 @@ struct Random : Pair {
             }
         }
     }
+    weir_status run(uint32_t r, const Launch &launch, const weir_coop &grid) const
+    {
+        return launch.alone ? weir_collective_exchange_alone(&collective[r], &launch.exchange, grid)
+                            : weir_collective_exchange_all(&collective[r], &launch.exchange, grid);
+    }
     static uint64_t value(uint32_t from, uint64_t round, uint64_t word)
     {
         return 1000000 * (from + 1) + 10000 * (round + 1) + word;
@@ -259,8 +264,7 @@ struct Random : Pair {
             for (uint32_t k = launch.delays[i % SIZE]; k != 0; k--) {
                 weir_arch_relax(1);
             }
-            check(launch.alone ? weir_collective_exchange_alone(&collective[r], &launch.exchange, grid)
-                               : weir_collective_exchange_all(&collective[r], &launch.exchange, grid));
+            check(run(r, launch, grid));
             check(weir_coop_sync(grid)); // its end
             if (grid.rank == 0) {
                 visit_lanes(launch, true,
@@ -315,6 +319,48 @@ TEST(LitmusExchange, SlotsOfLinesOfABlockAlone)
     holds<Exchanging<2, 0, 4, 5, 0, 2, 0, true, true>>(WEIRT_WEAK_NO_SYSTEM);
 }
 
+// The receiver of one transfer expects another count than the sender has: it reports both.
+struct Differing : Random {
+    uint32_t receiver = 0;
+    uint32_t number = 0; // of the transfer
+    uint64_t sent = 0;
+    uint64_t expected = 0;
+
+    explicit Differing(uint64_t seed) : Random(seed)
+    {
+        for (uint32_t r = 0; r < RANKS; r++) {
+            weir_dev_control_begin(&rank[r].control, 4 * WAIT_NS);
+        }
+        receiver = launches[0][0].exchange.lane[0].receives != 0 ? 0 : 1;
+        weir_collective_exchange &x = launches[receiver][0].exchange;
+        number = draw(x.lane[0].count);
+        weir_exchange_transfer &t = x.transfers[x.lane[0].first + number];
+        sent = weir_exchange_count(&t);
+        expected = draw(2) != 0 ? draw(4) : draw(WORDS);
+        expected += expected == sent;
+        t.data = reinterpret_cast<char *>(unexpected);
+        t.count = expected | static_cast<uint64_t>(WEIR_U64) << 56;
+    }
+    void thread(uint32_t i)
+    {
+        const uint32_t r = i / SIZE;
+        const weir_coop grid = grid_coop(rank[r], i % SIZE, BLOCKS, THREADS);
+        const Launch &launch = launches[r][0];
+        for (uint32_t k = launch.delays[i % SIZE]; k != 0; k--) {
+            weir_arch_relax(1);
+        }
+        (void)run(r, launch, grid);
+    }
+    bool right() const
+    {
+        const weir_dev_difference &d = differences[1 - receiver];
+        return rank[receiver].control.error_status == WEIR_ERR_MISMATCH && d.found != 0 && d.mine[2] == expected &&
+               d.theirs[2] == sent && d.mine[1] == d.theirs[1] && d.mine[0] == d.theirs[0];
+    }
+    uint64_t unexpected[WORDS + 1] = {};
+};
+
+TEST(LitmusExchange, AnyDifferenceIsFound) { holds<Differing>(0, 5 * HELD_SEEDS); }
 TEST(LitmusExchange, AnyTransfersInAnyLaunches) { holds<Random>(0, 5 * HELD_SEEDS); }
 
 } // namespace

@@ -141,6 +141,15 @@ WEIR_FN_FLAT void weir_exchange_place(const weir_dev_collective *c, const weir_e
     }
 }
 
+/* Ends a wait for the lane's peer. */
+WEIR_FN weir_status weir_exchange_end_wait(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                           const weir_exchange_lane *l, weir_status status)
+{
+    const uint32_t peer = weir_exchange_is_far(r, l) ? r->peers[weir_far_peer(c, l)] : c->peers[l->peer];
+    return weir_dev_control_end_wait(c->control, status,
+                                     weir_dev_note_of(WEIR_DOING_COLLECTIVE, peer, c->call, c->count, 0));
+}
+
 /* What the two ends of a transfer must have in common; the lower half of the second word is for the text. */
 WEIR_FN void weir_exchange_what(const weir_collective_exchange *x, uint32_t lane, const weir_exchange_state *s,
                                 uint64_t *words)
@@ -151,8 +160,7 @@ WEIR_FN void weir_exchange_what(const weir_collective_exchange *x, uint32_t lane
     words[2] = weir_exchange_count(t);
 }
 
-/* Compares the sender's call `theirs`; called by one thread. If the numbers of the transfers differ, so do the two ends
- * of an earlier transfer, and the block that compares those reports it. */
+/* Compares the sender's call `theirs` of the lane's next transfer; called by one thread. */
 WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const weir_exchange_rails *r,
                                           const weir_collective_exchange *x, uint32_t lane,
                                           const weir_exchange_state *s, uint64_t *theirs)
@@ -161,11 +169,10 @@ WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const we
     uint64_t mine[WEIR_MAILBOX_WORDS];
     weir_exchange_what(x, lane, s, mine);
     theirs[0] &= ~WEIR_EXCHANGE_GROWN;
-    const int same_transfer = (mine[1] ^ theirs[1]) >> 32 == 0;
-    if (same_transfer && mine[0] == theirs[0] && mine[2] == theirs[2]) {
+    if (mine[0] == theirs[0] && mine[2] == theirs[2]) {
         return WEIR_OK;
     }
-    if (same_transfer && weir_arch_fetch_or_acquire_dev_u64(c->epoch + 3, 1) == 0) {
+    if (weir_arch_fetch_or_acquire_dev_u64(c->epoch + 3, 1) == 0) {
         weir_dev_difference *difference =
             c->differences +
             (weir_exchange_is_far(r, l) ? WEIR_DIFFERENCES_FAR + weir_far_peer(c, l) : (uint32_t)l->peer);
@@ -174,16 +181,17 @@ WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const we
     return weir_collective_await_error(c->control);
 }
 
-/* Reads the sender's call from the head of a slot, if it has come there as packets. */
-WEIR_FN int weir_ring_read_call(const char *head, uint64_t number, uint64_t *words)
+/* Reads the sender's call of transfer `number` from the head of a slot, if it has come there as packets of message
+ * `message`. */
+WEIR_FN int weir_ring_read_call(const char *head, uint64_t message, uint32_t number, uint64_t *words)
 {
     int there = 1;
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
         const weir_vec16 pair = weir_arch_load_relaxed_sys_pair(head + 16 * k);
         words[k] = (pair.lo & 0xffffffffu) | pair.hi << 32;
-        there &= weir_ll16_there(pair, weir_ring_flag(number));
+        there &= weir_ll16_there(pair, weir_ring_flag(message));
     }
-    return there;
+    return there & (words[1] >> 32 == number);
 }
 
 /* Reads the sender's call of a message that has come, if that message begins a piece of transfer `number`. The call
@@ -198,12 +206,47 @@ WEIR_FN int weir_exchange_read_call(const weir_dev_collective *c, const weir_exc
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
         words[k] = weir_arch_load_relaxed_sys_u64(head + k);
     }
-    if (words[0] != 0 && words[1] >> 32 == number) {
-        return 1;
+    return (words[0] != 0 && words[1] >> 32 == number) ||
+           (r == NULL && x->lined != 0 &&
+            weir_ring_read_call(weir_message_slot(c, l->peer, c->rank, 0, message, column), message, number, words));
+}
+
+/* For a receiver that waits in vain for the lane's next transfer, or finds a later one: looks whether it has come the
+ * other way, by the ring in place of a column or by a column in place of the ring, and then compares. */
+WEIR_FN_COLD weir_status weir_exchange_look_elsewhere(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                      uint32_t lane, uint32_t column, const weir_exchange_state *s)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    const uint32_t number = s->number + s->next;
+    uint64_t theirs[WEIR_MAILBOX_WORDS] = { 0, 0, 0 };
+    int there;
+    if (column != WEIR_EXCHANGE_RING) {
+        const uint64_t *taken = weir_exchange_messages(c, NULL, l, WEIR_EXCHANGE_RING);
+        const uint64_t next = weir_arch_load_relaxed_dev_u64(taken);
+        there = weir_ring_read_call(weir_ring_slot(c, l->peer, c->rank, next), next, number, theirs);
+    } else {
+        const uint32_t first = weir_exchange_first(c, x, lane, number);
+        const uint64_t *messages = weir_exchange_messages(c, NULL, l, first);
+        const uint64_t taken = weir_arch_load_relaxed_dev_u64(messages);
+        there = weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, l, first)) > taken &&
+                weir_exchange_read_call(c, NULL, x, l, first, taken, number, theirs) &&
+                weir_arch_load_relaxed_dev_u64(messages) == taken; /* or another block has taken that message */
     }
-    return r == NULL && x->lined != 0 &&
-           weir_ring_read_call(weir_message_slot(c, l->peer, c->rank, 0, message, column), message, words) &&
-           words[1] >> 32 == number;
+    return there ? weir_exchange_compare(c, NULL, x, lane, s, theirs) : WEIR_OK;
+}
+
+/* A step of a wait for the sender's call in a message that has come; called by one thread. A call of another transfer
+ * may have come: then the two ends of this transfer or of an earlier one differ, and a block of that one finds it. */
+WEIR_FN_COLD weir_status weir_exchange_call_step(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                                 const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                                 const weir_exchange_state *s, weir_spin *spin)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    weir_status status = weir_spin_step(spin, c->control);
+    if (status == WEIR_OK && spin->reads % WEIR_ARCH_SPIN_READS == 0 && x->small != 0 && !weir_exchange_is_far(r, l)) {
+        status = weir_exchange_look_elsewhere(c, x, lane, column, s);
+    }
+    return weir_exchange_end_wait(c, r, l, status);
 }
 
 /* Waits for the call of the message that has come, and compares it; called by one thread. */
@@ -216,7 +259,7 @@ WEIR_FN weir_status weir_exchange_compare_message(const weir_dev_collective *c, 
     weir_spin spin = weir_spin_begin();
     WEIR_ROLLED
     while (WEIR_UNLIKELY(!weir_exchange_read_call(c, r, x, l, column, s->messages, s->number + s->next, theirs))) {
-        const weir_status status = weir_spin_next(&spin, c->control);
+        const weir_status status = weir_exchange_call_step(c, r, x, lane, column, s, &spin);
         if (status != WEIR_OK) {
             return status;
         }
@@ -258,31 +301,6 @@ WEIR_FN void weir_ring_write_call(const weir_collective_exchange *x, uint32_t la
     }
 }
 
-/* For a receiver that waits in vain: looks whether the sender has sent the lane's transfer the other way, by the ring
- * in place of a column or by a column in place of the ring, and then compares. */
-WEIR_FN_COLD weir_status weir_exchange_look_elsewhere(const weir_dev_collective *c, const weir_collective_exchange *x,
-                                                      uint32_t lane, uint32_t column, const weir_exchange_state *s)
-{
-    const weir_exchange_lane *l = &x->lane[lane];
-    const uint32_t number = s->number + s->next;
-    uint64_t theirs[WEIR_MAILBOX_WORDS] = { 0, 0, 0 };
-    int there;
-    if (column != WEIR_EXCHANGE_RING) {
-        const uint64_t *taken = weir_exchange_messages(c, NULL, l, WEIR_EXCHANGE_RING);
-        const uint64_t next = weir_arch_load_relaxed_dev_u64(taken);
-        there =
-            weir_ring_read_call(weir_ring_slot(c, l->peer, c->rank, next), next, theirs) && theirs[1] >> 32 == number;
-    } else {
-        const uint32_t first = weir_exchange_first(c, x, lane, number);
-        const uint64_t *messages = weir_exchange_messages(c, NULL, l, first);
-        const uint64_t taken = weir_arch_load_relaxed_dev_u64(messages);
-        there = weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, l, first)) > taken &&
-                weir_exchange_read_call(c, NULL, x, l, first, taken, number, theirs) &&
-                weir_arch_load_relaxed_dev_u64(messages) == taken; /* or another block has taken that message */
-    }
-    return there ? weir_exchange_compare(c, NULL, x, lane, s, theirs) : WEIR_OK;
-}
-
 /* The thread that carries the sender's call: one without data in most small transfers. */
 WEIR_FN int weir_ring_leads(weir_coop coop) { return coop.block_rank == coop.block_size / 2; }
 
@@ -290,8 +308,11 @@ WEIR_FN int weir_ring_leads(weir_coop coop) { return coop.block_rank == coop.blo
 WEIR_FN_COLD weir_status weir_lined_look_elsewhere(const weir_dev_collective *c, const weir_collective_exchange *x,
                                                    uint32_t lane, uint32_t column, const weir_exchange_state *s)
 {
-    if (weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, &x->lane[lane], column)) > s->messages) {
-        return weir_exchange_compare_message(c, NULL, x, lane, column, s);
+    const weir_exchange_lane *l = &x->lane[lane];
+    uint64_t theirs[WEIR_MAILBOX_WORDS];
+    if (weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, l, column)) > s->messages &&
+        weir_exchange_read_call(c, NULL, x, l, column, s->messages, s->number + s->next, theirs)) {
+        return weir_exchange_compare(c, NULL, x, lane, s, theirs);
     }
     return x->small != 0 ? weir_exchange_look_elsewhere(c, x, lane, column, s) : WEIR_OK;
 }
@@ -303,7 +324,7 @@ WEIR_FN weir_status weir_ring_compare(const weir_dev_collective *c, const weir_c
 {
     uint64_t theirs[WEIR_MAILBOX_WORDS];
     weir_spin spin = weir_spin_begin();
-    while (!weir_ring_read_call(slot, s->messages, theirs)) {
+    while (!weir_ring_read_call(slot, s->messages, s->number + s->next, theirs)) {
         weir_status status = weir_spin_step(&spin, c->control);
         if (status == WEIR_OK && spin.reads % WEIR_ARCH_SPIN_READS == 0) {
             status = column == WEIR_EXCHANGE_RING ? weir_exchange_look_elsewhere(c, x, lane, column, s)
@@ -631,10 +652,7 @@ WEIR_FN weir_status weir_exchange_pause(const weir_dev_collective *c, const weir
         while ((open >> lane & 1) == 0) {
             lane++;
         }
-        const weir_exchange_lane *l = &x->lane[lane];
-        const uint32_t peer = weir_exchange_is_far(r, l) ? r->peers[weir_far_peer(c, l)] : c->peers[l->peer];
-        return weir_dev_control_end_wait(c->control, status,
-                                         weir_dev_note_of(WEIR_DOING_COLLECTIVE, peer, c->call, c->count, 0));
+        return weir_exchange_end_wait(c, r, &x->lane[lane], status);
     }
     return WEIR_OK;
 }
