@@ -163,28 +163,43 @@ template <uint32_t N> struct AnyCalls {
             join(r);
         }
         for (Call &call : calls) {
-            call.kind = static_cast<Kind>(draw(KINDS));
-            call.form = static_cast<Form>(draw(FORMS));
-            const bool has_once = call.kind == ALLREDUCE || call.kind == REDUCE;
-            call.in_place = (call.kind == ALLREDUCE || call.kind == ALL_TO_ALL) && draw(2) != 0;
-            const bool has_registered = call.kind == REDUCE || call.kind == REDUCE_PARTS ? false
-                                        : reduces(call)                                  ? N == 2
-                                                        : call.kind != ALL_TO_ALL || !call.in_place;
-            call.form =
-                (call.form == ONCE && !has_once) || (call.form == REGISTERED && !has_registered) ? SLOTS : call.form;
-            call.words = 1 + draw(draw(2) != 0 ? 4 : MOST);
-            call.root = draw(N);
-            for (uint64_t(&extents)[N] : call.extents) {
-                for (uint64_t &words : extents) {
-                    words = draw(2) != 0 ? draw(4) : draw(PART / N + 1);
-                }
-            }
-            for (uint32_t &delay : call.delays) {
-                delay = draw(4) == 0 ? draw(100) : 0;
-            }
+            call = draw_call();
         }
     }
     uint32_t draw(uint32_t below) { return static_cast<uint32_t>(random() % below); }
+    Call draw_call()
+    {
+        Call call = {};
+        call.kind = static_cast<Kind>(draw(KINDS));
+        call.form = static_cast<Form>(draw(FORMS));
+        const bool has_once = call.kind == ALLREDUCE || call.kind == REDUCE;
+        call.in_place = (call.kind == ALLREDUCE || call.kind == ALL_TO_ALL) && draw(2) != 0;
+        const bool has_registered = call.kind == REDUCE || call.kind == REDUCE_PARTS ? false
+                                    : reduces(call)                                  ? N == 2
+                                                    : call.kind != ALL_TO_ALL || !call.in_place;
+        call.form =
+            (call.form == ONCE && !has_once) || (call.form == REGISTERED && !has_registered) ? SLOTS : call.form;
+        call.words = 1 + draw(draw(2) != 0 ? 4 : MOST);
+        call.root = draw(N);
+        for (uint64_t(&extents)[N] : call.extents) {
+            for (uint64_t &words : extents) {
+                words = draw(2) != 0 ? draw(4) : draw(PART / N + 1);
+            }
+        }
+        for (uint32_t &delay : call.delays) {
+            delay = draw(4) == 0 ? draw(100) : 0;
+        }
+        return call;
+    }
+    virtual const Call &of(uint32_t r, uint64_t number) const
+    {
+        (void)r;
+        return calls[number];
+    }
+    static weir_collective_what what_of(const Call &call, uint64_t number)
+    {
+        return { number << 8 | static_cast<uint64_t>(call.kind) << 4 | call.form, 0, call.words };
+    }
     void join(uint32_t r)
     {
         weir_dev_collective &c = collective[r];
@@ -241,9 +256,9 @@ template <uint32_t N> struct AnyCalls {
     }
     weir_status reduce(uint32_t r, uint64_t number, const weir_coop &grid)
     {
-        const Call &call = calls[number];
+        const Call &call = of(r, number);
         weir_collective_reduce d = {};
-        d.what = { number, 0, call.words };
+        d.what = what_of(call, number);
         d.send = reinterpret_cast<const char *>(call.in_place ? out[r] : in[r]);
         d.recv = reinterpret_cast<char *>(out[r]);
         d.bytes = 8 * sent(call);
@@ -274,10 +289,10 @@ template <uint32_t N> struct AnyCalls {
     }
     weir_status move(uint32_t r, uint64_t number, const weir_coop &grid)
     {
-        const Call &call = calls[number];
+        const Call &call = of(r, number);
         const uint64_t piece = 8 * call.words;
         weir_collective_move d = {};
-        d.what = { number, 0, call.words };
+        d.what = what_of(call, number);
         d.send = reinterpret_cast<const char *>(call.in_place ? out[r] : in[r]);
         d.recv = reinterpret_cast<char *>(out[r]);
         d.most = piece;
@@ -304,10 +319,10 @@ template <uint32_t N> struct AnyCalls {
     }
     weir_status parts(uint32_t r, uint64_t number, const weir_coop &grid)
     {
-        const Call &call = calls[number];
+        const Call &call = of(r, number);
         const bool joins = call.kind == REDUCE_PARTS;
         weir_collective_parts d = {};
-        d.what = { number, 0, 0 };
+        d.what = what_of(call, number);
         d.base = reinterpret_cast<char *>(out[r]);
         d.chunk = 128;
         d.count = PARTS;
@@ -344,7 +359,7 @@ template <uint32_t N> struct AnyCalls {
     // allgather. A reduce_scatter has the rank's own extent there.
     bool is_right_part(uint32_t r, uint64_t number, uint32_t part, uint64_t at, uint64_t word) const
     {
-        const Call &call = calls[number];
+        const Call &call = of(r, number);
         if (call.kind == REDUCE_PARTS) {
             return at >= call.extents[part][r] || word == sum(number, part * PART + before(call, part, r) + at);
         }
@@ -356,7 +371,7 @@ template <uint32_t N> struct AnyCalls {
     }
     uint64_t expected(uint32_t r, uint64_t number, uint64_t at) const
     {
-        const Call &call = calls[number];
+        const Call &call = of(r, number);
         const uint64_t word = at % call.words;
         switch (call.kind) {
         case REDUCE_SCATTER:
@@ -371,12 +386,19 @@ template <uint32_t N> struct AnyCalls {
             return sum(number, at);
         }
     }
+    weir_status run(uint32_t r, uint64_t number, const weir_coop &grid)
+    {
+        const Call &call = of(r, number);
+        return has_parts(call) ? parts(r, number, grid)
+               : reduces(call) ? reduce(r, number, grid)
+                               : move(r, number, grid);
+    }
     void thread(uint32_t i)
     {
         const uint32_t r = i / SIZE;
         const weir_coop grid = grid_coop(rank[r], i % SIZE, BLOCKS, SIZE / BLOCKS);
         for (uint64_t number = 0; number < CALLS; number++) {
-            const Call &call = calls[number];
+            const Call &call = of(r, number);
             uint64_t *data = call.in_place ? out[r] : in[r];
             for (uint64_t at = 0; at < sent(call) && grid.rank == 0; at++) {
                 write(data[at], value(r, number, at));
@@ -385,10 +407,7 @@ template <uint32_t N> struct AnyCalls {
             for (uint32_t k = call.delays[i]; k != 0; k--) {
                 weir_arch_relax(1);
             }
-            const weir_status status = has_parts(call) ? parts(r, number, grid)
-                                       : reduces(call) ? reduce(r, number, grid)
-                                                       : move(r, number, grid);
-            failed |= status != WEIR_OK;
+            failed |= run(r, number, grid) != WEIR_OK;
             failed |= weir_coop_sync(grid) != WEIR_OK; // its end
             const bool gets = call.kind != REDUCE || call.root == r;
             for (uint64_t at = 0; at < received(call) && grid.rank == 0 && gets; at++) {
@@ -401,6 +420,63 @@ template <uint32_t N> struct AnyCalls {
     bool right() const { return failed == 0 && wrong == 0; }
 };
 
+// One rank makes another call than the others: all ranks report it.
+template <uint32_t N> struct AnyDifference : AnyCalls<N> {
+    using Calls = AnyCalls<N>;
+    weir_dev_difference found[N][N] = {};
+    uint32_t differs = 0;
+    typename Calls::Call other = {};
+
+    explicit AnyDifference(uint64_t seed) : Calls(seed)
+    {
+        differs = this->draw(N);
+        do {
+            other = this->draw_call();
+        } while (is_equal(Calls::what_of(other, 0), Calls::what_of(this->calls[0], 0)));
+        for (uint32_t r = 0; r < N; r++) {
+            weir_dev_control_begin(&this->rank[r].control, 4 * WAIT_NS);
+            this->collective[r].differences = found[r];
+        }
+    }
+    static bool is_equal(const weir_collective_what &a, const weir_collective_what &b)
+    {
+        return a.call == b.call && a.count == b.count;
+    }
+    static bool is_equal(const uint64_t *words, const weir_collective_what &what)
+    {
+        return words[0] == what.call && words[2] == what.count;
+    }
+    const typename Calls::Call &of(uint32_t r, uint64_t number) const override
+    {
+        return r == differs ? other : this->calls[number];
+    }
+    void thread(uint32_t i)
+    {
+        const uint32_t r = i / Calls::SIZE;
+        const weir_coop grid = grid_coop(this->rank[r], i % Calls::SIZE, BLOCKS, Calls::SIZE / BLOCKS);
+        for (uint32_t k = of(r, 0).delays[i]; k != 0; k--) {
+            weir_arch_relax(1);
+        }
+        (void)this->run(r, 0, grid);
+    }
+    bool right() const
+    {
+        uint32_t told = 0;
+        for (uint32_t r = 0; r < N; r++) {
+            for (uint32_t k = 0; k < N; k++) {
+                const weir_dev_difference &d = found[r][k];
+                const bool right = is_equal(d.mine, Calls::what_of(of(r, 0), 0)) &&
+                                   is_equal(d.theirs, Calls::what_of(of(k, 0), 0)) && (r == differs || k == differs);
+                if (d.found != 0 && !right) {
+                    return false;
+                }
+                told |= static_cast<uint32_t>(d.found != 0) << r;
+            }
+        }
+        return told == (1u << N) - 1;
+    }
+};
+
 TEST(LitmusCollective, AnyCallsOfTwoRanks)
 {
     holds<AnyCalls<2>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE | WEIRT_WEAK_NO_SYSTEM | WEIRT_WEAK_NO_BARRIER,
@@ -410,6 +486,9 @@ TEST(LitmusCollective, AnyCallsOfFourRanks)
 {
     holds<AnyCalls<4>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE | WEIRT_WEAK_NO_SYSTEM, 2 * HELD_SEEDS);
 }
+
+TEST(LitmusCollective, AnyDifferenceAmongTwoRanks) { holds<AnyDifference<2>>(0, 2 * HELD_SEEDS); }
+TEST(LitmusCollective, AnyDifferenceAmongFourRanks) { holds<AnyDifference<4>>(0, 2 * HELD_SEEDS); }
 
 // ---- registered memory --------------------------------------------------------------------------------------------
 
