@@ -194,6 +194,7 @@ struct Difference {
     uint64_t received;
     weir_dtype dtype; // of the receive
     char text[96];    // part of the error
+    uint64_t later;   // bytes of a third transfer, in which the ends agree; 0: there is none
 };
 
 // Ranks 1 and 2 differ in their second transfer. Rank 0 waits for both.
@@ -216,6 +217,10 @@ void differs(weirt_rank *rank)
         } else {
             list = { { out, 7, WEIR_U8, 1, true }, { out, 8, WEIR_U8, 2, true } };
         }
+        if (what->later != 0 && rank->rank != 0) {
+            list.push_back({ rank->rank == 1 ? in : out + room + room / 2, what->later, WEIR_U8, 3 - rank->rank,
+                             rank->rank == 2 });
+        }
         (void)weirt_barrier(rank); // no rank finds the error in its setup
         const weir_status called =
             weir_exchange(bench.collective, list.data(), static_cast<uint32_t>(list.size()), bench.stream);
@@ -227,18 +232,21 @@ void differs(weirt_rank *rank)
 TEST_P(Exchange, DifferentCountsAreNamed)
 {
     const Difference all[] = {
-        { 100, 99, WEIR_U8, "its receive 1 from rank 1 is of 99 u8, but send 1 of rank 1 has 100 u8" },
-        { 300000, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 300000 u8" },
-        { 0, 300000, WEIR_U8, "its receive 1 from rank 1 is of 300000 u8, but send 1 of rank 1 has 0 u8" },
-        { 100, 100, WEIR_I8, "its receive 1 from rank 1 is of 100 i8, but send 1 of rank 1 has 100 u8" },
+        { 100, 99, WEIR_U8, "its receive 1 from rank 1 is of 99 u8, but send 1 of rank 1 has 100 u8", 0 },
+        { 300000, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 300000 u8", 0 },
+        { 0, 300000, WEIR_U8, "its receive 1 from rank 1 is of 300000 u8, but send 1 of rank 1 has 0 u8", 0 },
+        { 100, 100, WEIR_I8, "its receive 1 from rank 1 is of 100 i8, but send 1 of rank 1 has 100 u8", 0 },
         // The receiver of a short transfer need not know the memory.
-        { 100, 1200000, WEIR_U8, "its receive 1 from rank 1 is of 1200000 u8, but send 1 of rank 1 has 100 u8" },
-        { 1200000, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 1200000 u8" },
+        { 100, 1200000, WEIR_U8, "its receive 1 from rank 1 is of 1200000 u8, but send 1 of rank 1 has 100 u8", 0 },
+        { 1200000, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 1200000 u8", 0 },
         // Transfers of up to 64 bytes take the ring here.
-        { 40, 39, WEIR_U8, "its receive 1 from rank 1 is of 39 u8, but send 1 of rank 1 has 40 u8" },
-        { 40, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 40 u8" },
-        { 100, 40, WEIR_U8, "its receive 1 from rank 1 is of 40 u8, but send 1 of rank 1 has 100 u8" },
-        { 40, 40, WEIR_I8, "its receive 1 from rank 1 is of 40 i8, but send 1 of rank 1 has 40 u8" },
+        { 40, 39, WEIR_U8, "its receive 1 from rank 1 is of 39 u8, but send 1 of rank 1 has 40 u8", 0 },
+        { 40, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 40 u8", 0 },
+        { 100, 40, WEIR_U8, "its receive 1 from rank 1 is of 40 u8, but send 1 of rank 1 has 100 u8", 0 },
+        { 40, 40, WEIR_I8, "its receive 1 from rank 1 is of 40 i8, but send 1 of rank 1 has 40 u8", 0 },
+        // Where the receiver looks first, it finds the third transfer.
+        { 100, 40, WEIR_U8, "its receive 1 from rank 1 is of 40 u8, but send 1 of rank 1 has 100 u8", 20 },
+        { 40, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 40 u8", 500 },
     };
     for (const Difference &what : all) {
         weirt_ranks_run(stage(), 3, differs, &what, sizeof what);
