@@ -2,8 +2,6 @@
 // alone; docs/memory-ordering.md.
 #include "weir/device/collective.h"
 
-#include <random>
-
 #include "weir/device/impl/collective_parts_lines.h"
 
 #include "test/litmus/litmus.h"
@@ -35,7 +33,7 @@ struct Registered : Pair {
     Registered()
     {
         for (uint32_t r = 0; r < RANKS; r++) {
-            join_collective(collective[r], r, rank[r], state[r], differences, memory[0], memory[1]);
+            join_collective(collective[r], r, rank[r], state[r], differences, memory);
             collective[r].blocks = BLOCKS;
         }
     }
@@ -142,7 +140,7 @@ template <uint32_t N> struct AnyCalls {
         uint64_t extents[PARTS][N]; // words
         uint32_t delays[threads];
     };
-    std::mt19937_64 random;
+    Draw draw;
     Rank rank[N] = {};
     alignas(128) char memory[N][64 << 10] = {};
     Cell state[N] = {};
@@ -154,7 +152,7 @@ template <uint32_t N> struct AnyCalls {
     int failed = 0;
     int wrong = 0;
 
-    explicit AnyCalls(uint64_t seed) : random(seed)
+    explicit AnyCalls(uint64_t seed) : draw(seed)
     {
         for (uint32_t r = 0; r < N; r++) {
             weir_dev_control_begin(&rank[r].control, 100 * WAIT_NS);
@@ -166,7 +164,6 @@ template <uint32_t N> struct AnyCalls {
             call = draw_call();
         }
     }
-    uint32_t draw(uint32_t below) { return static_cast<uint32_t>(random() % below); }
     Call draw_call()
     {
         Call call = {};
@@ -203,12 +200,7 @@ template <uint32_t N> struct AnyCalls {
     void join(uint32_t r)
     {
         weir_dev_collective &c = collective[r];
-        join_collective(c, r, rank[r], state[r], differences, memory[0], memory[1]);
-        c.ranks = N;
-        for (uint32_t k = 0; k < N; k++) {
-            c.memory[k] = memory[k];
-            c.peers[k] = k;
-        }
+        join_collective(c, r, rank[r], state[r], differences, memory);
         c.blocks = 2;
         c.packets = weir_collective_cell(&c, WEIR_CELL_KINDS, 0, 0);
         c.packet_room = c.line_room = ROOM;
@@ -404,9 +396,7 @@ template <uint32_t N> struct AnyCalls {
                 write(data[at], value(r, number, at));
             }
             failed |= weir_coop_sync(grid) != WEIR_OK; // the launch
-            for (uint32_t k = call.delays[i]; k != 0; k--) {
-                weir_arch_relax(1);
-            }
+            pass_turns(call.delays[i]);
             failed |= run(r, number, grid) != WEIR_OK;
             failed |= weir_coop_sync(grid) != WEIR_OK; // its end
             const bool gets = call.kind != REDUCE || call.root == r;
@@ -454,9 +444,7 @@ template <uint32_t N> struct AnyDifference : AnyCalls<N> {
     {
         const uint32_t r = i / Calls::SIZE;
         const weir_coop grid = grid_coop(this->rank[r], i % Calls::SIZE, BLOCKS, Calls::SIZE / BLOCKS);
-        for (uint32_t k = of(r, 0).delays[i]; k != 0; k--) {
-            weir_arch_relax(1);
-        }
+        pass_turns(of(r, 0).delays[i]);
         (void)this->run(r, 0, grid);
     }
     bool right() const

@@ -2,7 +2,6 @@
 #include "weir/device/collective.h"
 
 #include <algorithm>
-#include <random>
 
 #include "weir/device/impl/collective_exchange_alone.h"
 
@@ -54,7 +53,7 @@ struct Exchanging : Pair {
     {
         for (uint32_t r = 0; r < RANKS; r++) {
             weir_dev_collective &c = collective[r];
-            join_collective(c, r, rank[r], state[r], differences, memory[0], memory[1]);
+            join_collective(c, r, rank[r], state[r], differences, memory);
             place_messages(c, SLOT_BYTES);
             describe(r);
         }
@@ -101,9 +100,7 @@ struct Exchanging : Pair {
                 }
             }
             check(weir_coop_sync(grid)); // the launch
-            for (uint32_t k = round == 0 ? delay(i) : 0; k != 0; k--) {
-                weir_arch_relax(1);
-            }
+            pass_turns(round == 0 ? delay(i) : 0);
             check(ALONE ? weir_collective_exchange_alone(&collective[r], &exchange[r], grid)
                         : weir_collective_exchange_all(&collective[r], &exchange[r], grid));
             check(weir_coop_sync(grid)); // its end
@@ -154,7 +151,7 @@ struct Random : Pair {
         bool alone;
         uint32_t delays[SIZE];
     };
-    std::mt19937_64 random;
+    Draw draw;
     alignas(128) char memory[RANKS][MEMORY] = {};
     alignas(128) char grown[RANKS][4 * RANKS * GROWN_BYTES] = {};
     Cell state[RANKS] = {};
@@ -165,13 +162,13 @@ struct Random : Pair {
     uint64_t out[RANKS][WORDS] = {};
     int wrong = 0;
 
-    explicit Random(uint64_t seed) : random(seed)
+    explicit Random(uint64_t seed) : draw(seed)
     {
         const bool lines = draw(3) != 0;
         const uint64_t slot = lines && draw(2) != 0 ? 2 * SLOT_BYTES : SLOT_BYTES;
         for (uint32_t r = 0; r < RANKS; r++) {
             weir_dev_collective &c = collective[r];
-            join_collective(c, r, rank[r], state[r], differences, memory[0], memory[1]);
+            join_collective(c, r, rank[r], state[r], differences, memory);
             place_messages(c, slot);
             weir_dev_control_begin(&rank[r].control, 100 * WAIT_NS);
             for (uint32_t of = 0; of < RANKS; of++) {
@@ -203,7 +200,6 @@ struct Random : Pair {
             }
         }
     }
-    uint32_t draw(uint32_t below) { return static_cast<uint32_t>(random() % below); }
     // Adds the transfers from rank `from` to the other: their sizes are those of the ring, of lines, or of many
     // messages.
     void add_lanes(uint32_t round, uint32_t from)
@@ -228,7 +224,7 @@ struct Random : Pair {
             at += words;
         }
     }
-    // Calls visit(lane, words) for each lane of the launch in this direction.
+    // Calls visit(word) for each word of the launch's lanes in this direction.
     template <class Visit> void visit_lanes(const Launch &launch, bool receives, Visit visit)
     {
         for (uint32_t k = 0; k < launch.exchange.lanes; k++) {
@@ -261,9 +257,7 @@ struct Random : Pair {
                 visit_lanes(launch, false, [&](uint64_t word) { write(in[r][word], value(r, round, word)); });
             }
             check(weir_coop_sync(grid)); // the launch
-            for (uint32_t k = launch.delays[i % SIZE]; k != 0; k--) {
-                weir_arch_relax(1);
-            }
+            pass_turns(launch.delays[i % SIZE]);
             check(run(r, launch, grid));
             check(weir_coop_sync(grid)); // its end
             if (grid.rank == 0) {
@@ -346,9 +340,7 @@ struct Differing : Random {
         const uint32_t r = i / SIZE;
         const weir_coop grid = grid_coop(rank[r], i % SIZE, BLOCKS, THREADS);
         const Launch &launch = launches[r][0];
-        for (uint32_t k = launch.delays[i % SIZE]; k != 0; k--) {
-            weir_arch_relax(1);
-        }
+        pass_turns(launch.delays[i % SIZE]);
         (void)run(r, launch, grid);
     }
     bool right() const

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <string>
 #include <type_traits>
 
@@ -99,9 +100,10 @@ struct Pair {
     void check(weir_status status) { failed |= status != WEIR_OK; }
 };
 
-// The handle of rank `r` of two for a collective, whose state is `state`.
-inline void join_collective(weir_dev_collective &c, uint32_t r, Rank &mine, Cell &state,
-                            weir_dev_difference *differences, char *first, char *second)
+// The handle of rank `r` of N for a collective, whose state is `state`.
+template <uint32_t N, uint64_t BYTES>
+void join_collective(weir_dev_collective &c, uint32_t r, Rank &mine, Cell &state, weir_dev_difference *differences,
+                     char (&memory)[N][BYTES])
 {
     c.control = &mine.control;
     c.epoch = state.words;
@@ -109,10 +111,11 @@ inline void join_collective(weir_dev_collective &c, uint32_t r, Rank &mine, Cell
     c.generations = state.words + 9;
     c.differences = differences;
     c.rank = r;
-    c.ranks = 2;
-    c.memory[0] = first;
-    c.memory[1] = second;
-    c.peers[1] = 1;
+    c.ranks = N;
+    for (uint32_t k = 0; k < N; k++) {
+        c.memory[k] = memory[k];
+        c.peers[k] = k;
+    }
 }
 
 inline weir_coop thread_coop() { return weir_coop_thread(weir_coop_part(0, 1)); }
@@ -131,6 +134,21 @@ inline weir_coop grid_coop(Rank &mine, uint32_t rank, uint32_t blocks, uint32_t 
     coop.host = &mine.block[coop.block];
     return coop;
 }
+
+// Lets the other threads go on for a while.
+inline void pass_turns(uint32_t turns)
+{
+    for (; turns != 0; turns--) {
+        weir_arch_relax(1);
+    }
+}
+
+// Random numbers of a seed.
+struct Draw {
+    std::mt19937_64 random;
+    explicit Draw(uint64_t seed) : random(seed) {}
+    uint32_t operator()(uint32_t below) { return static_cast<uint32_t>(random() % below); }
+};
 
 inline uint64_t read(const uint64_t &word) { return weir_arch_load_u64(&word); }
 
