@@ -53,6 +53,18 @@ typedef struct weir_exchange_state {
     uint8_t lined;   /* or as lines through the first one */
 } weir_exchange_state;
 
+/* A transfer of a lane whose turn it is. Passed by value: taking the state's address would keep it out of registers. */
+typedef struct weir_exchange_turn {
+    uint32_t number; /* among all transfers of the lane */
+    uint32_t next;   /* among those of the launch */
+} weir_exchange_turn;
+
+WEIR_FN weir_exchange_turn weir_exchange_turn_of(const weir_exchange_state *s)
+{
+    const weir_exchange_turn turn = { s->number + s->next, s->next };
+    return turn;
+}
+
 /* Finds the next piece of the column, or the next small transfer, from transfer `next` on. Returns 0 at the end. */
 WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
                                     uint32_t column, weir_exchange_state *s)
@@ -110,19 +122,12 @@ WEIR_FN uint32_t weir_exchange_ready(const weir_dev_collective *c, const weir_ex
     return s->messages < 2 || weir_arch_load_acquire_sys_u64(word) > s->messages - 2;
 }
 
-/* Before the first message of a piece is passed: finds its slots. Both ends find the same room. Slots of the second
- * memory are long: a piece goes through them in four messages or more, so that the receiver begins early. Inlined, it
- * would cost the kernel between hosts half of its registers. */
-WEIR_FN_FLAT void weir_exchange_place(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                      const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                      weir_exchange_state *s)
+/* Before the first message of a piece inside the host is passed: finds its slots. Both ends find the same room. A long
+ * slot is not filled by a short piece: a piece takes four messages or more, so that the receiver begins early. */
+WEIR_FN void weir_exchange_place_inside(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                        uint32_t column, weir_exchange_state *s)
 {
     const weir_exchange_lane *l = &x->lane[lane];
-    if (weir_exchange_is_far(r, l)) {
-        s->room = (uint32_t)r->bytes;
-        s->lined = 0;
-        return;
-    }
     const int stays = weir_exchange_is_lined(x, weir_exchange_bytes(&x->transfers[l->first + s->next]));
     s->grown = x->grown != 0 && !stays;
     if (l->receives && !stays) {
@@ -131,14 +136,24 @@ WEIR_FN_FLAT void weir_exchange_place(const weir_dev_collective *c, const weir_e
         s->grown = (call & WEIR_EXCHANGE_GROWN) != 0;
     }
     const uint32_t slot = (uint32_t)weir_message_slots_of(c, l->receives ? c->rank : l->peer, s->grown).bytes;
+    const int64_t quarter = s->left / 4 / 128 * 128;
+    const int64_t share = quarter > (int64_t)WEIR_MESSAGE_LEAST ? quarter : (int64_t)WEIR_MESSAGE_LEAST;
     s->lined = x->lined != 0 && s->grown == 0 && (stays || x->lined == slot);
-    if (s->grown != 0) {
-        const int64_t quarter = s->left / 4 / 128 * 128;
-        const int64_t share = quarter > (int64_t)WEIR_EXCHANGE_PIECE ? quarter : (int64_t)WEIR_EXCHANGE_PIECE;
-        s->room = (uint32_t)weir_least(share, (int64_t)slot);
-    } else {
-        s->room = s->lined != 0 ? weir_lined_room(x) : slot - x->lined;
+    s->room = s->lined != 0 ? weir_lined_room(x)
+                            : (uint32_t)weir_least(share, (int64_t)slot - (s->grown != 0 ? 0 : x->lined));
+}
+
+/* The same for any piece. Inlined, it would cost the kernel between hosts half of its registers. */
+WEIR_FN_FLAT void weir_exchange_place(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                      const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                      weir_exchange_state *s)
+{
+    if (!weir_exchange_is_far(r, &x->lane[lane])) {
+        weir_exchange_place_inside(c, x, lane, column, s);
+        return;
     }
+    s->room = (uint32_t)r->bytes;
+    s->lined = 0;
 }
 
 /* Ends a wait for the lane's peer. */
@@ -151,23 +166,23 @@ WEIR_FN weir_status weir_exchange_end_wait(const weir_dev_collective *c, const w
 }
 
 /* What the two ends of a transfer must have in common; the lower half of the second word is for the text. */
-WEIR_FN void weir_exchange_what(const weir_collective_exchange *x, uint32_t lane, const weir_exchange_state *s,
+WEIR_FN void weir_exchange_what(const weir_collective_exchange *x, uint32_t lane, weir_exchange_turn turn,
                                 uint64_t *words)
 {
-    const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s->next];
+    const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + turn.next];
     words[0] = x->call | (uint64_t)weir_exchange_dtype(t) << 8;
-    words[1] = (uint64_t)(s->number + s->next) << 32 | (x->lane[lane].index + s->next);
+    words[1] = (uint64_t)turn.number << 32 | (x->lane[lane].index + turn.next);
     words[2] = weir_exchange_count(t);
 }
 
 /* Compares the sender's call `theirs` of the lane's next transfer; called by one thread. */
 WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                          const weir_collective_exchange *x, uint32_t lane,
-                                          const weir_exchange_state *s, uint64_t *theirs)
+                                          const weir_collective_exchange *x, uint32_t lane, weir_exchange_turn turn,
+                                          uint64_t *theirs)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     uint64_t mine[WEIR_MAILBOX_WORDS];
-    weir_exchange_what(x, lane, s, mine);
+    weir_exchange_what(x, lane, turn, mine);
     theirs[0] &= ~WEIR_EXCHANGE_GROWN;
     if (mine[0] == theirs[0] && mine[2] == theirs[2]) {
         return WEIR_OK;
@@ -214,10 +229,10 @@ WEIR_FN int weir_exchange_read_call(const weir_dev_collective *c, const weir_exc
 /* For a receiver that waits in vain for the lane's next transfer, or finds a later one: looks whether it has come the
  * other way, by the ring in place of a column or by a column in place of the ring, and then compares. */
 WEIR_FN_COLD weir_status weir_exchange_look_elsewhere(const weir_dev_collective *c, const weir_collective_exchange *x,
-                                                      uint32_t lane, uint32_t column, const weir_exchange_state *s)
+                                                      uint32_t lane, uint32_t column, weir_exchange_turn turn)
 {
     const weir_exchange_lane *l = &x->lane[lane];
-    const uint32_t number = s->number + s->next;
+    const uint32_t number = turn.number;
     uint64_t theirs[WEIR_MAILBOX_WORDS] = { 0, 0, 0 };
     int there;
     if (column != WEIR_EXCHANGE_RING) {
@@ -232,19 +247,19 @@ WEIR_FN_COLD weir_status weir_exchange_look_elsewhere(const weir_dev_collective 
                 weir_exchange_read_call(c, NULL, x, l, first, taken, number, theirs) &&
                 weir_arch_load_relaxed_dev_u64(messages) == taken; /* or another block has taken that message */
     }
-    return there ? weir_exchange_compare(c, NULL, x, lane, s, theirs) : WEIR_OK;
+    return there ? weir_exchange_compare(c, NULL, x, lane, turn, theirs) : WEIR_OK;
 }
 
 /* A step of a wait for the sender's call in a message that has come; called by one thread. A call of another transfer
  * may have come: then the two ends of this transfer or of an earlier one differ, and a block of that one finds it. */
 WEIR_FN_COLD weir_status weir_exchange_call_step(const weir_dev_collective *c, const weir_exchange_rails *r,
                                                  const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                                 const weir_exchange_state *s, weir_spin *spin)
+                                                 weir_exchange_turn turn, weir_spin *spin)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     weir_status status = weir_spin_step(spin, c->control);
     if (status == WEIR_OK && spin->reads % WEIR_ARCH_SPIN_READS == 0 && x->small != 0 && !weir_exchange_is_far(r, l)) {
-        status = weir_exchange_look_elsewhere(c, x, lane, column, s);
+        status = weir_exchange_look_elsewhere(c, x, lane, column, turn);
     }
     return weir_exchange_end_wait(c, r, l, status);
 }
@@ -255,16 +270,17 @@ WEIR_FN weir_status weir_exchange_compare_message(const weir_dev_collective *c, 
                                                   const weir_exchange_state *s)
 {
     const weir_exchange_lane *l = &x->lane[lane];
+    const weir_exchange_turn turn = weir_exchange_turn_of(s);
     uint64_t theirs[WEIR_MAILBOX_WORDS];
     weir_spin spin = weir_spin_begin();
     WEIR_ROLLED
-    while (WEIR_UNLIKELY(!weir_exchange_read_call(c, r, x, l, column, s->messages, s->number + s->next, theirs))) {
-        const weir_status status = weir_exchange_call_step(c, r, x, lane, column, s, &spin);
+    while (WEIR_UNLIKELY(!weir_exchange_read_call(c, r, x, l, column, s->messages, turn.number, theirs))) {
+        const weir_status status = weir_exchange_call_step(c, r, x, lane, column, turn, &spin);
         if (status != WEIR_OK) {
             return status;
         }
     }
-    return weir_exchange_compare(c, r, x, lane, s, theirs);
+    return weir_exchange_compare(c, r, x, lane, turn, theirs);
 }
 
 /* Signals a message, behind the sender's call if the message begins a piece. Without `ordered` the signal only counts,
@@ -280,7 +296,7 @@ WEIR_FN void weir_exchange_announce(const weir_dev_collective *c, const weir_col
     }
     uint64_t *head = weir_message_head(c, c->rank, l->peer, s->messages, column);
     uint64_t words[WEIR_MAILBOX_WORDS];
-    weir_exchange_what(x, lane, s, words);
+    weir_exchange_what(x, lane, weir_exchange_turn_of(s), words);
     words[0] |= s->grown != 0 ? WEIR_EXCHANGE_GROWN : 0;
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS && !s->begun; k++) {
         weir_arch_store_relaxed_sys_u64(head + k, words[k]);
@@ -295,7 +311,7 @@ WEIR_FN void weir_ring_write_call(const weir_collective_exchange *x, uint32_t la
                                   char *head)
 {
     uint64_t words[WEIR_MAILBOX_WORDS];
-    weir_exchange_what(x, lane, s, words);
+    weir_exchange_what(x, lane, weir_exchange_turn_of(s), words);
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
         weir_ll16_store(head + 16 * k, words[k], weir_ring_flag(s->messages));
     }
@@ -304,17 +320,20 @@ WEIR_FN void weir_ring_write_call(const weir_collective_exchange *x, uint32_t la
 /* The thread that carries the sender's call: one without data in most small transfers. */
 WEIR_FN int weir_ring_leads(weir_coop coop) { return coop.block_rank == coop.block_size / 2; }
 
-/* For a receiver that waits in vain for lines: compares the call of a sender that has sent no lines. */
-WEIR_FN_COLD weir_status weir_lined_look_elsewhere(const weir_dev_collective *c, const weir_collective_exchange *x,
-                                                   uint32_t lane, uint32_t column, const weir_exchange_state *s)
+/* For a receiver that waits in vain for packets or lines of a message: looks whether the sender has sent something
+ * else. */
+WEIR_FN_COLD weir_status weir_ring_look_elsewhere(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                  uint32_t lane, uint32_t column, uint64_t message,
+                                                  weir_exchange_turn turn)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     uint64_t theirs[WEIR_MAILBOX_WORDS];
-    if (weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, l, column)) > s->messages &&
-        weir_exchange_read_call(c, NULL, x, l, column, s->messages, s->number + s->next, theirs)) {
-        return weir_exchange_compare(c, NULL, x, lane, s, theirs);
+    if (column != WEIR_EXCHANGE_RING &&
+        weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, l, column)) > message &&
+        weir_exchange_read_call(c, NULL, x, l, column, message, turn.number, theirs)) {
+        return weir_exchange_compare(c, NULL, x, lane, turn, theirs);
     }
-    return x->small != 0 ? weir_exchange_look_elsewhere(c, x, lane, column, s) : WEIR_OK;
+    return x->small != 0 ? weir_exchange_look_elsewhere(c, x, lane, column, turn) : WEIR_OK;
 }
 
 /* Waits for the sender's call in `slot`, of the ring or of a column with lines, and compares it; called by one thread.
@@ -322,19 +341,19 @@ WEIR_FN_COLD weir_status weir_lined_look_elsewhere(const weir_dev_collective *c,
 WEIR_FN weir_status weir_ring_compare(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
                                       uint32_t column, const weir_exchange_state *s, const char *slot)
 {
+    const weir_exchange_turn turn = weir_exchange_turn_of(s);
     uint64_t theirs[WEIR_MAILBOX_WORDS];
     weir_spin spin = weir_spin_begin();
-    while (!weir_ring_read_call(slot, s->messages, s->number + s->next, theirs)) {
+    while (!weir_ring_read_call(slot, s->messages, turn.number, theirs)) {
         weir_status status = weir_spin_step(&spin, c->control);
         if (status == WEIR_OK && spin.reads % WEIR_ARCH_SPIN_READS == 0) {
-            status = column == WEIR_EXCHANGE_RING ? weir_exchange_look_elsewhere(c, x, lane, column, s)
-                                                  : weir_lined_look_elsewhere(c, x, lane, column, s);
+            status = weir_ring_look_elsewhere(c, x, lane, column, s->messages, turn);
         }
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return weir_collective_end_wait(c, x->lane[lane].peer, status);
         }
     }
-    return weir_exchange_compare(c, NULL, x, lane, s, theirs);
+    return weir_exchange_compare(c, NULL, x, lane, turn, theirs);
 }
 
 /* Receives a small transfer. The status is the calling thread's. */
@@ -464,20 +483,30 @@ WEIR_FN char *weir_exchange_slot(const weir_dev_collective *c, const weir_collec
     return weir_message_slot(c, from, to, s->grown, s->messages, column) + (s->grown != 0 ? 0 : x->lined);
 }
 
+/* Copies a message's data by the block. */
+WEIR_FN void weir_exchange_copy_data(char *to, const char *from, uint64_t bytes, int alone, weir_coop coop)
+{
+    if (alone) {
+        weir_copy_deep(to, from, bytes, weir_coop_block(coop));
+    } else {
+        weir_copy(to, from, bytes, weir_coop_block(coop));
+    }
+}
+
 /* Takes the message that has come. The status is the calling thread's. */
-WEIR_FN_FLAT weir_status weir_exchange_take(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                            const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                            const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+WEIR_FN weir_status weir_exchange_take(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                       const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                       const weir_exchange_state *s, uint64_t bytes, int alone, weir_coop coop)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const int far = weir_exchange_is_far(r, l);
     weir_status status =
         coop.block_rank == 0 && !s->begun ? weir_exchange_compare_message(c, r, x, lane, column, s) : WEIR_OK;
     if (bytes != 0) {
-        weir_copy(s->data,
-                  far ? weir_far_message(c, r, l, s->messages, column) + WEIR_RAIL_HEAD
-                      : weir_exchange_slot(c, x, l->peer, c->rank, s, column),
-                  bytes, weir_coop_block(coop));
+        weir_exchange_copy_data(s->data,
+                                far ? weir_far_message(c, r, l, s->messages, column) + WEIR_RAIL_HEAD
+                                    : weir_exchange_slot(c, x, l->peer, c->rank, s, column),
+                                bytes, alone, coop);
     }
     weir_arch_block_sync(coop.host);
     if (coop.block_rank == 0 && status == WEIR_OK) {
@@ -511,16 +540,17 @@ WEIR_FN weir_status weir_far_post(const weir_dev_collective *c, const weir_excha
 }
 
 /* Fills the free slot. The status is the calling thread's. */
-WEIR_FN_FLAT weir_status weir_exchange_put(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                           const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                           const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+WEIR_FN weir_status weir_exchange_put(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                      const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                      const weir_exchange_state *s, uint64_t bytes, int alone, weir_coop coop)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const int far = weir_exchange_is_far(r, l);
     const uint64_t own = far ? weir_far_slot(r, 1, weir_far_peer(c, l), s->messages, column) : 0;
     if (bytes != 0) {
-        weir_copy(far ? r->rails.memory + own + WEIR_RAIL_HEAD : weir_exchange_slot(c, x, c->rank, l->peer, s, column),
-                  s->data, bytes, weir_coop_block(coop));
+        weir_exchange_copy_data(far ? r->rails.memory + own + WEIR_RAIL_HEAD
+                                    : weir_exchange_slot(c, x, c->rank, l->peer, s, column),
+                                s->data, bytes, alone, coop);
     }
     weir_arch_block_sync(coop.host);
     if (coop.block_rank != 0) {
@@ -532,7 +562,7 @@ WEIR_FN_FLAT weir_status weir_exchange_put(const weir_dev_collective *c, const w
     }
     uint64_t *head = (uint64_t *)(r->rails.memory + own);
     uint64_t words[WEIR_MAILBOX_WORDS];
-    weir_exchange_what(x, lane, s, words);
+    weir_exchange_what(x, lane, weir_exchange_turn_of(s), words);
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS && !s->begun; k++) {
         weir_arch_store_relaxed_sys_u64(head + k, words[k]);
     }
@@ -578,6 +608,20 @@ WEIR_FN_FLAT weir_status weir_lined_pass_of_many(const weir_dev_collective *c, c
     return weir_lined_pass(c, x, lane, column, s, bytes, coop);
 }
 
+WEIR_FN_FLAT weir_status weir_exchange_take_of_many(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                                    const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                                    const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+{
+    return weir_exchange_take(c, r, x, lane, column, s, bytes, 0, coop);
+}
+
+WEIR_FN_FLAT weir_status weir_exchange_put_of_many(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                                   const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                                   const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+{
+    return weir_exchange_put(c, r, x, lane, column, s, bytes, 0, coop);
+}
+
 /* Passes one message, or one small transfer. Returns 0 in *open when the column has no more of the lane. `alone`, a
  * constant: the block has no other lane. The status is the calling thread's. */
 WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_exchange_rails *r,
@@ -592,7 +636,9 @@ WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_
         *open = weir_exchange_find(c, x, lane, column, s);
         return status;
     }
-    if (!s->begun) {
+    if (!s->begun && alone) {
+        weir_exchange_place_inside(c, x, lane, column, s);
+    } else if (!s->begun) {
         weir_exchange_place(c, r, x, lane, column, s);
     }
     const uint64_t bytes = (uint64_t)weir_least(s->left, (int64_t)s->room);
@@ -600,9 +646,11 @@ WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_
         status = alone ? weir_lined_pass(c, x, lane, column, s, bytes, coop)
                        : weir_lined_pass_of_many(c, x, lane, column, s, bytes, coop);
     } else if (x->lane[lane].receives) {
-        status = weir_exchange_take(c, r, x, lane, column, s, bytes, coop);
+        status = alone ? weir_exchange_take(c, r, x, lane, column, s, bytes, 1, coop)
+                       : weir_exchange_take_of_many(c, r, x, lane, column, s, bytes, coop);
     } else {
-        status = weir_exchange_put(c, r, x, lane, column, s, bytes, coop);
+        status = alone ? weir_exchange_put(c, r, x, lane, column, s, bytes, 1, coop)
+                       : weir_exchange_put_of_many(c, r, x, lane, column, s, bytes, coop);
     }
     s->messages++;
     s->data += bytes;
@@ -644,7 +692,7 @@ WEIR_FN weir_status weir_exchange_pause(const weir_dev_collective *c, const weir
         WEIR_ROLLED
         for (uint32_t k = 0; k < x->lanes && status == WEIR_OK; k++) {
             if ((open >> k & 1) != 0 && x->lane[k].receives != 0 && x->lane[k].far == 0) {
-                status = weir_exchange_look_elsewhere(c, x, k, column, &states[k]);
+                status = weir_exchange_look_elsewhere(c, x, k, column, weir_exchange_turn_of(&states[k]));
             }
         }
     }

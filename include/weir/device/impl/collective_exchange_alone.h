@@ -35,7 +35,7 @@ WEIR_FN_COLD weir_status weir_exchange_spin(const weir_dev_collective *c, const 
     while (weir_arch_load_relaxed_sys_u64(bar.word) + bar.slots <= s.messages) {
         weir_status status = weir_spin_step(&spin, c->control);
         if (status == WEIR_OK && l->receives != 0 && x->small != 0 && spin.reads % WEIR_ARCH_SPIN_READS == 0) {
-            status = weir_exchange_look_elsewhere(c, x, lane, column, &s);
+            status = weir_exchange_look_elsewhere(c, x, lane, column, weir_exchange_turn_of(&s));
         }
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return weir_collective_end_wait(c, l->peer, status);
@@ -116,7 +116,7 @@ WEIR_FN weir_exchange_post weir_exchange_post_of(const weir_collective_exchange 
     const uint32_t lanes = x->lanes != 0 ? x->lanes : 1;
     post.lane = rest % lanes;
     post.column = ring ? WEIR_EXCHANGE_RING : rest / lanes;
-    post.idle = x->lanes == 0 || (!ring && post.column >= (x->only != 0 ? 1 : x->columns));
+    post.idle = x->lanes == 0 || (!ring && post.column >= (x->only != 0 ? x->only : x->columns));
     return post;
 }
 
@@ -135,8 +135,9 @@ WEIR_FN weir_status weir_collective_exchange_alone(const weir_dev_collective *c,
     }
     if (!post.idle) {
         const uint64_t number = weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, lane));
-        if (x->only != 0) {
-            post.column = weir_exchange_first(c, x, 0, (uint32_t)number);
+        if (x->only != 0 && post.column != WEIR_EXCHANGE_RING) {
+            const uint32_t column = post.column + weir_exchange_first(c, x, post.lane, (uint32_t)number);
+            post.column = column >= x->columns ? column - x->columns : column;
         }
         s.messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, NULL, lane, post.column));
         known = weir_arch_load_relaxed_sys_u64(weir_exchange_bar_of(c, lane, post.column).word);

@@ -10,6 +10,7 @@
 #define WEIR_EXCHANGE_TRANSFERS 200u                                  /* of a launch */
 #define WEIR_EXCHANGE_PIECE ((uint64_t)7560)                          /* the lines of a slot of 8 KiB */
 #define WEIR_LINED_MESSAGES 8u
+#define WEIR_MESSAGE_LEAST 8192u                /* data of a message by a signal, if the slot has the room */
 #define WEIR_EXCHANGE_GROWN ((uint64_t)1 << 63) /* in the sender's call: the piece is in the second memory */
 #define WEIR_EXCHANGE_RING UINT32_MAX           /* stands for the ring where a column is meant */
 #define WEIR_RING_SLOTS 4u
@@ -46,9 +47,10 @@ typedef struct weir_exchange_rails {
 } weir_exchange_rails;
 
 /* An exchange of one launch. The first `rings` blocks of the grid divide the rings of the lanes. Then each column has
- * `sides` blocks: one for all lanes, or one for the lanes that receive and one for those that send. With `only`, the
- * launch has one piece, whose column follows from the number of its transfer, and one block for it. In a launch in
- * which each block serves one lane, each lane has a block for its ring and one for each column; `sides` is not used. */
+ * `sides` blocks: one for all lanes, or one for the lanes that receive and one for those that send. In a launch in
+ * which each block serves one lane, each lane has a block for its ring and one for each column; `sides` is not used.
+ * With `only`, each lane has one transfer, of up to `only` pieces. Then there are blocks for these pieces alone, and
+ * their columns follow from the number of the transfer. */
 typedef struct weir_collective_exchange {
     uint64_t call; /* that both ends compare, without the type */
     uint32_t lanes;

@@ -72,4 +72,34 @@ WEIR_FN void weir_copy(void *dst, const void *src, uint64_t bytes, weir_coop coo
     }
 }
 
+/* Like weir_copy, for blocks that are few and have registers: a thread keeps twice the loads in flight, and also those
+ * of the last bytes. */
+WEIR_FN void weir_copy_deep(void *dst, const void *src, uint64_t bytes, weir_coop coop)
+{
+    if (WEIR_UNLIKELY((((uintptr_t)dst | (uintptr_t)src | bytes) & 15) != 0)) {
+        weir_copy_misaligned((char *)dst, (const char *)src, bytes, coop.rank, coop.size);
+        return;
+    }
+    weir_vec16 *to = (weir_vec16 *)dst + coop.rank;
+    const weir_vec16 *from = (const weir_vec16 *)src + coop.rank;
+    const uintptr_t end = (uintptr_t)src + bytes;
+    const uint32_t stride = coop.size;
+    WEIR_ROLLED
+    for (; (uintptr_t)from < end; from += 2 * WEIR_COPY_BATCH * stride, to += 2 * WEIR_COPY_BATCH * stride) {
+        weir_vec16 batch[2 * WEIR_COPY_BATCH];
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < 2 * WEIR_COPY_BATCH; k++) {
+            if ((uintptr_t)(from + k * stride) < end) {
+                batch[k] = weir_arch_load_vec16(from + k * stride);
+            }
+        }
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < 2 * WEIR_COPY_BATCH; k++) {
+            if ((uintptr_t)(from + k * stride) < end) {
+                weir_arch_store_vec16(to + k * stride, batch[k]);
+            }
+        }
+    }
+}
+
 #endif
