@@ -15,7 +15,7 @@
 #include "tools/perf/data.h"
 
 #define NCCL_MS 60000u                             /* for all ranks to enter ncclCommInitRank */
-#define STAGING_OF_EXCHANGES ((uint64_t)256 << 20) /* the size to which staging grows on a GPU */
+#define STAGING_OF_EXCHANGES ((uint64_t)288 << 20) /* the size to which staging grows on a GPU */
 
 /* ---- state of a rank ------------------------------------------------------------------------------------ */
 

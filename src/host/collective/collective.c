@@ -12,10 +12,11 @@
 
 #define STAGING_GPU ((uint64_t)8 << 20) /* by default, until it grows by: */
 #define STAGING_CPU ((uint64_t)1 << 20)
-#define GROWTH_GPU ((uint64_t)256 << 20)
+#define GROWTH_GPU ((uint64_t)288 << 20)
 #define GROWTH_CPU ((uint64_t)4 << 20)
 #define BLOCKS_MOST 1024u
 #define SLOT_MOST ((uint64_t)512 << 10)
+#define MESSAGE_MOST ((uint64_t)2 << 20)
 #define RING_BYTES ((uint64_t)8 << 10) /* of a small transfer: a packet for each of 1,024 threads */
 
 static weir_status invalid(const char *call, const char *what)
@@ -26,14 +27,15 @@ static weir_status invalid(const char *call, const char *what)
 /* ---- ranks and layout ---------------------------------------------------------------------------------------- */
 
 /* Bytes of one of `slots` slots. */
-static uint64_t slot_of(uint64_t bytes, uint64_t slots)
+static uint64_t slot_of(uint64_t bytes, uint64_t slots, uint64_t most)
 {
-    const uint64_t slot = bytes / slots < SLOT_MOST ? bytes / slots : SLOT_MOST;
+    const uint64_t slot = bytes / slots < most ? bytes / slots : most;
     return slot < WEIR_CELL_BYTES ? WEIR_CELL_BYTES : slot / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
 }
 
-/* How staging is divided, in sixteenths. The mailboxes and semaphores lie beside it. */
+/* How staging is divided. The mailboxes and semaphores lie beside it. */
 typedef struct shares {
+    uint32_t all; /* the sum of the next four */
     uint32_t packets;
     uint32_t lines;
     uint32_t slots;
@@ -46,11 +48,9 @@ typedef struct shares {
 
 /* Most of a large staging is for slots and lines. Before the staging grows, packets and lines of small data need more
  * of it, and its slots would be too short if all columns had some. */
-static const shares large_shares = { 1, 5, 8, 1, 0, 8, (uint64_t)16 << 10 };
+static const shares large_shares = { 18, 1, 5, 8, 4, 0, 8, (uint64_t)16 << 10 };
 /* Exchanges keep the columns of the first memory when the staging grows, and get longer slots. */
-static const shares first_shares = { 4, 4, 6, 2, (uint64_t)16 << 10, 16, (uint64_t)8 << 10 };
-
-static uint64_t share(uint64_t staging, uint32_t sixteenths) { return staging / 16 * sixteenths; }
+static const shares first_shares = { 16, 4, 4, 6, 2, (uint64_t)16 << 10, 16, (uint64_t)8 << 10 };
 
 /* The number of columns that have slots. */
 static uint32_t count_columns(uint32_t blocks, uint64_t bytes, uint64_t least)
@@ -81,21 +81,22 @@ static uint64_t ring_slot_of(uint64_t bytes, uint32_t ranks)
  * columns of exchanges keeps it, and has its rings elsewhere. */
 static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t staging, const shares *part)
 {
+    const uint64_t unit = staging / part->all;
     const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves or turns, ranks */
-    device->packet_room = share(staging, part->packets) / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
-    device->line_room = share(staging, part->lines) / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
-    device->slot_columns = count_columns(device->blocks, share(staging, part->slots) / rooms, part->slot_least);
-    device->slot_bytes = slot_of(share(staging, part->slots), rooms * device->slot_columns);
+    device->packet_room = unit * part->packets / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
+    device->line_room = unit * part->lines / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
+    device->slot_columns = count_columns(device->blocks, unit * part->slots / rooms, part->slot_least);
+    device->slot_bytes = slot_of(unit * part->slots, rooms * device->slot_columns, SLOT_MOST);
     const uint64_t messages = (uint64_t)2 * device->ranks; /* of a column */
     const bool first = device->message_blocks == 0;
-    const uint64_t ring_slot = first ? ring_slot_of(share(staging, part->messages), device->ranks) : 0;
+    const uint64_t ring_slot = first ? ring_slot_of(unit * part->messages, device->ranks) : 0;
     const uint64_t rings = ring_slot * WEIR_RING_SLOTS * device->ranks;
-    const uint64_t left = share(staging, part->messages) - rings;
+    const uint64_t left = unit * part->messages - rings;
     if (first) {
         device->message_blocks = count_message_columns(sm_limit, left, device->ranks, part);
         device->ring_bytes = ring_slot != 0 ? (uint32_t)(ring_slot - WEIR_RING_HEAD) / 2 : 0;
     }
-    device->message_bytes = slot_of(left, messages * device->message_blocks);
+    device->message_bytes = slot_of(left, messages * device->message_blocks, MESSAGE_MOST);
     device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
     device->lines = device->packets + rooms * device->packet_room;
     device->slots = device->lines + rooms * device->line_room;

@@ -16,7 +16,8 @@
 
 #define WARP 32u
 #define LONG_SLOT ((uint64_t)32 << 10)
-#define LINED_COLUMNS 32u
+#define LINED_MOST ((uint64_t)256 << 10)
+#define MANY_BLOCKS 64u
 
 /* A call, and the progress of its lanes. The second index is weir_transfer.receive. */
 typedef struct exchange {
@@ -192,13 +193,16 @@ static uint32_t ring_blocks(uint32_t limit, uint32_t ranks)
 
 uint32_t weiri_exchange_columns(uint32_t limit, uint32_t ranks)
 {
-    const uint32_t rest = limit - ring_blocks(limit, ranks);
+    /* Of a small limit the rings' blocks would be too large a part. */
+    const uint32_t rest = limit < MANY_BLOCKS ? limit : limit - ring_blocks(limit, ranks);
     return rest < 2 ? 1 : rest / 2;
 }
 
 /* The transfers in the lanes of a launch. */
 typedef struct lane_contents {
-    uint64_t pieces;      /* of transfers that take columns */
+    uint64_t pieces;      /* of transfers that take columns, */
+    uint32_t most;        /* and of one of them */
+    bool single;          /* no lane has more than one transfer */
     bool sends, receives; /* such pieces */
     bool small;           /* transfers that take a ring, */
     uint64_t longest;     /* and bytes of the longest */
@@ -207,9 +211,10 @@ typedef struct lane_contents {
 
 static lane_contents contents_of(const weir_collective_exchange *x)
 {
-    lane_contents all = { 0, false, false, false, 0, 0 };
+    lane_contents all = { .single = true };
     for (uint32_t lane = 0; lane < x->lanes; lane++) {
         const weir_exchange_lane *l = &x->lane[lane];
+        all.single &= l->count == 1;
         for (uint32_t i = 0; i < l->count; i++) {
             const uint64_t bytes = weir_exchange_bytes(&x->transfers[l->first + i]);
             if (weir_exchange_is_small(x, lane, bytes)) {
@@ -219,7 +224,9 @@ static lane_contents contents_of(const weir_collective_exchange *x)
             }
             all.sends |= l->receives == 0;
             all.receives |= l->receives != 0;
-            all.pieces += weir_exchange_pieces(bytes, weir_exchange_columns(x, lane));
+            const uint32_t pieces = weir_exchange_pieces(bytes, weir_exchange_columns(x, lane));
+            all.pieces += pieces;
+            all.most = pieces > all.most ? pieces : all.most;
         }
     }
     for (uint32_t i = 0; i < x->copies; i++) {
@@ -243,16 +250,17 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     const lane_contents all = contents_of(x);
     const uint32_t columns = x->columns > x->far ? x->columns : x->far;
     const uint32_t copying = (uint32_t)least(limit, (all.copied + WEIR_EXCHANGE_PIECE - 1) / WEIR_EXCHANGE_PIECE);
-    x->only = x->lanes == 1 && x->lane[0].count == 1 && all.pieces == 1;
     const uint32_t rings = all.small ? x->lanes : 0;
-    const uint32_t alone = rings + (x->only != 0 ? 1 : all.pieces != 0 ? x->lanes * columns : 0);
+    const uint32_t alone = rings + x->lanes * (all.pieces == 0 ? 0 : all.single ? all.most : columns);
     uint32_t moving = alone;
+    x->only = all.single ? all.most : 0;
     if (*kernel == WEIRI_EXCHANGE_INSIDE && alone <= limit) {
         *kernel = WEIRI_EXCHANGE_ALONE;
         x->rings = rings;
     } else {
         x->rings = all.small ? (uint32_t)least(x->lanes, ring_blocks(limit, collective->device.ranks)) : 0;
         x->sides = all.sends && all.receives && x->rings + 2 * columns <= limit ? 2 : 1;
+        x->only = x->lanes == 1 && all.single && all.pieces == 1;
         moving = x->rings + (x->only != 0 ? 1 : all.pieces != 0 ? x->sides * columns : 0);
     }
     weir_shape shape = { moving > copying ? moving : copying, 0 };
@@ -267,13 +275,12 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     return shape;
 }
 
-/* The bytes of a slot that are for lines. Long transfers through few columns need signals, so half of a long slot is
- * for them: by 16 blocks of two H100, 256 MiB took 1.67 ms as lines and 1.53 by signals. Many columns hide what a
- * thread does for each line: by 132 blocks the same took 0.82 ms as lines and 1.13 by signals. */
-static uint32_t lined_of(uint64_t slot, uint32_t columns)
+/* The bytes of a slot that are for lines. The rest of a long slot is for signals: lines carry 15 bytes in 16, and cost
+ * a block more instructions, but a signal costs a block 3 us, so its message is long. */
+static uint32_t lined_of(uint64_t slot)
 {
-    const bool half = slot >= LONG_SLOT && columns < LINED_COLUMNS;
-    const uint64_t bytes = half ? slot / 2 / WEIR_LINE_BYTES * WEIR_LINE_BYTES : slot;
+    const uint64_t half = least(slot / 2, LINED_MOST) / WEIR_LINE_BYTES * WEIR_LINE_BYTES;
+    const uint64_t bytes = slot >= LONG_SLOT ? half : slot;
     return bytes >= WEIR_RING_HEAD + WEIR_LINE_BYTES ? (uint32_t)bytes : 0;
 }
 
@@ -293,7 +300,7 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
     const uint32_t ranks = collective->device.ranks;
     const uint32_t columns = weiri_exchange_columns(limit, ranks);
     x->columns = ranks > 1 ? (uint32_t)least(collective->device.message_blocks, columns) : 0;
-    x->lined = hosts_of(e) == 1 && collective->host.lines ? lined_of(collective->device.message_bytes, x->columns) : 0;
+    x->lined = hosts_of(e) == 1 && collective->host.lines ? lined_of(collective->device.message_bytes) : 0;
     x->far = hosts_of(e) > 1 ? (uint32_t)least(collective->rails.exchange.columns, columns) : 0;
     x->small =
         collective->device.ring_bytes != 0 && ring_blocks(limit, ranks) != 0 ? collective->device.ring_bytes + 1 : 0;
