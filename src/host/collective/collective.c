@@ -48,9 +48,13 @@ typedef struct shares {
 
 /* Most of a large staging is for slots and lines. Before the staging grows, packets and lines of small data need more
  * of it, and its slots would be too short if all columns had some. */
-static const shares large_shares = { 18, 1, 5, 8, 4, 0, 8, (uint64_t)16 << 10 };
+static const shares large_shares = { 16, 1, 5, 8, 1, 0, 8, (uint64_t)16 << 10 };
+/* As much as a GPU's staging has when it has grown leaves room for long messages of exchanges. */
+static const shares grown_shares = { 18, 1, 5, 8, 4, 0, 8, (uint64_t)16 << 10 };
 /* Exchanges keep the columns of the first memory when the staging grows, and get longer slots. */
 static const shares first_shares = { 16, 4, 4, 6, 2, (uint64_t)16 << 10, 16, (uint64_t)8 << 10 };
+
+static const shares *shares_of(uint64_t staging) { return staging < GROWTH_GPU ? &large_shares : &grown_shares; }
 
 /* The number of columns that have slots. */
 static uint32_t count_columns(uint32_t blocks, uint64_t bytes, uint64_t least)
@@ -190,7 +194,7 @@ static weir_status take_opts(weir_collective *collective, weir_collective_opts *
     collective->form = opts->form;
     collective->check_pointers = opts->check_pointers;
     *bytes = lay_out(&collective->device, collective->sm_limit, staging,
-                     opts->staging_bytes == 0 ? &first_shares : &large_shares);
+                     opts->staging_bytes == 0 ? &first_shares : shares_of(staging));
     const weir_status status = opts->order_streams ? weiri_order_open(collective) : WEIR_OK;
     return status == WEIR_OK && env.collective_table_set ? weiri_tuning_read(collective, env.collective_table) : status;
 }
@@ -288,8 +292,8 @@ static void plan_growth(weir_collective *collective, const weir_collective_opts 
     collective->now = &collective->device;
     growth->possible = opts->staging_bytes == 0 && collective->device.ranks > 1;
     growth->device = collective->device;
-    growth->bytes =
-        lay_out(&growth->device, collective->sm_limit, collective->many ? GROWTH_GPU : GROWTH_CPU, &large_shares);
+    const uint64_t staging = collective->many ? GROWTH_GPU : GROWTH_CPU;
+    growth->bytes = lay_out(&growth->device, collective->sm_limit, staging, shares_of(staging));
 }
 
 /* Writes the difference that a kernel has found. */

@@ -28,6 +28,7 @@ typedef struct exchange {
     uint32_t distance;                                                 /* the first of the launch */
     uint32_t next[WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS][2];   /* the transfer at which the lane continues */
     uint32_t passed[WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS][2]; /* transfers of the lane before it */
+    const weiri_team_memory *memories[2];                              /* registered ones that the launch uses */
 } exchange;
 
 /* ---- checks ---------------------------------------------------------------------------------------------------- */
@@ -132,6 +133,23 @@ static void put(weir_exchange_transfer *to, const weir_transfer *t)
     to->count = t->count | (uint64_t)t->dtype << 56;
 }
 
+/* The number of the registration that has the buffer of a receive whose ends agree on its way, or 0. A launch uses two
+ * registrations at most. */
+static uint8_t registration_of(exchange *e, const weir_collective_exchange *x, const weir_transfer *t)
+{
+    const weir_collective *collective = e->collective;
+    const weiri_span span = span_of(t);
+    const bool agrees = t->receive && x->lined != 0 && !weir_exchange_is_lined(x, span.bytes);
+    const weiri_team_memory *memory = agrees ? weiri_plan_registered(collective, span.data, span.bytes) : NULL;
+    for (uint32_t i = 0; i < 2 && memory != NULL; i++) {
+        if (e->memories[i] == NULL || e->memories[i] == memory) {
+            e->memories[i] = memory;
+            return (uint8_t)(memory - collective->registered + 1);
+        }
+    }
+    return 0;
+}
+
 /* Adds the next transfers of a lane, from transfer `*used` of the launch on. */
 static void add_lane(exchange *e, weir_collective_exchange *x, uint32_t peer, bool receive, uint32_t *used)
 {
@@ -146,6 +164,7 @@ static void add_lane(exchange *e, weir_collective_exchange *x, uint32_t peer, bo
     lane->first = (uint16_t)*used;
     lane->index = e->passed[peer][receive];
     while (lane->count < window_of(e) && (t = take(e, peer, receive)) != NULL) {
+        x->registered[*used] = registration_of(e, x, t);
         put(&x->transfers[(*used)++], t);
         lane->count++;
     }
@@ -295,11 +314,13 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
     args->rails = collective->rails.far;
     x->call = weiri_call_word(&word);
     x->grown = collective->now != &collective->device;
+    x->bases = weiri_life_bases(collective);
     x->lanes = 0;
     x->copies = 0;
+    memset(e->memories, 0, sizeof e->memories);
     const uint32_t ranks = collective->device.ranks;
     const uint32_t columns = weiri_exchange_columns(limit, ranks);
-    x->columns = ranks > 1 ? (uint32_t)least(collective->device.message_blocks, columns) : 0;
+    x->columns = ranks > 1 ? (uint32_t)least(collective->device.message_blocks, columns) : 1;
     x->lined = hosts_of(e) == 1 && collective->host.lines ? lined_of(collective->device.message_bytes) : 0;
     x->far = hosts_of(e) > 1 ? (uint32_t)least(collective->rails.exchange.columns, columns) : 0;
     x->small =
@@ -313,6 +334,8 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
         return WEIR_OK;
     }
     weiri_step step = *call;
+    step.send = e->memories[0];
+    step.recv = e->memories[1];
     uint32_t kernel = args->rails != NULL ? WEIRI_EXCHANGE_FAR : WEIRI_EXCHANGE_INSIDE;
     const weir_shape shape = divide(collective, x, limit, &kernel);
     step.call.blocks = shape.blocks;

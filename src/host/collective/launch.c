@@ -34,10 +34,16 @@ static void set_handle(const weir_collective *collective, const weir_dev_collect
     handle->count = what->count;
 }
 
-/* The registrations that a step uses, which its kernel checks. */
+/* The registrations that a step names, which its kernel checks. */
+static uint64_t lives_named(const weir_collective *collective, const weiri_step *step)
+{
+    return weiri_life_of(collective, step->send) | weiri_life_of(collective, step->recv) << 32;
+}
+
+/* The same of a step that names them, but may not use them. */
 static uint64_t lives_of(const weir_collective *collective, const weiri_step *step, const weir_collective_what *what)
 {
-    return what->where == 0 ? 0 : weiri_life_of(collective, step->send) | weiri_life_of(collective, step->recv) << 32;
+    return what->where == 0 ? 0 : lives_named(collective, step);
 }
 
 /* Launches the kernel in the order of the collective. */
@@ -95,6 +101,7 @@ weir_status weiri_launch_exchange(const weir_collective *collective, const weiri
 {
     const weir_collective_what what = { weiri_call_word(&step->call), 0, step->count };
     set_handle(collective, &collective->device, &what, &args->collective);
+    args->collective.lives = lives_named(collective, step);
     return launch(collective, weiri_collective_exchange_kernels[kernel], step, args);
 }
 

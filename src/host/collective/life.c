@@ -15,6 +15,9 @@
 #define ABANDONED_WORD 8u /* of the cell, behind the words of kernels */
 #define IDLE_MS 1u        /* a stream whose work does not end in this time is busy */
 #define GENERATION_CELLS (WEIRI_REGISTERED_MOST * sizeof(uint64_t) / WEIR_CELL_BYTES + 1)
+#define BASE_BYTES (WEIR_COLLECTIVE_RANKS * sizeof(uint64_t)) /* of a registration: where its memories are mapped */
+#define REGISTRATION_CELLS \
+    (GENERATION_CELLS + (WEIRI_REGISTERED_MOST * BASE_BYTES + WEIR_CELL_BYTES - 1) / WEIR_CELL_BYTES)
 
 typedef struct used_stream {
     void *stream;
@@ -25,7 +28,7 @@ typedef struct used_stream {
 
 struct weiri_life {
     uint64_t cell;                         /* offset in the device slab */
-    uint64_t generations;                  /* the same, once device.generations is set */
+    uint64_t generations;                  /* the same, once device.generations is set; the bases are behind them */
     uint32_t ended[WEIRI_REGISTERED_MOST]; /* the generation of each registration */
     used_stream *streams;
     uint32_t count;
@@ -94,7 +97,7 @@ void weiri_life_close(weir_collective *collective, bool keeps)
     } else {
         weiri_cells_free(comm, &comm->device_slab, 1, life->cell);
         if (collective->device.generations != NULL) {
-            weiri_cells_free(comm, &comm->device_slab, GENERATION_CELLS, life->generations);
+            weiri_cells_free(comm, &comm->device_slab, REGISTRATION_CELLS, life->generations);
         }
     }
     for (uint32_t i = 0; i < life->count; i++) {
@@ -113,11 +116,35 @@ weir_status weiri_life_prepare_registrations(weir_collective *collective)
     if (collective->device.generations != NULL) {
         return WEIR_OK;
     }
-    weir_status status = weiri_cells_allocate(comm, &comm->device_slab, GENERATION_CELLS, &life->generations);
+    weir_status status = weiri_cells_allocate(comm, &comm->device_slab, REGISTRATION_CELLS, &life->generations);
     if (status == WEIR_OK) {
         collective->device.generations = (uint64_t *)weiri_slab_device(comm->device_slab.memory, life->generations);
     }
     return status;
+}
+
+const uint64_t *weiri_life_bases(const weir_collective *collective)
+{
+    const char *cells = (const char *)collective->device.generations;
+    return cells == NULL ? NULL : (const uint64_t *)(cells + GENERATION_CELLS * WEIR_CELL_BYTES);
+}
+
+/* Writes the bases of registration `index`, or zeros. */
+static weir_status write_bases(const weir_collective *collective, uint32_t index, bool ended)
+{
+    const weiri_team_memory *memory = &collective->registered[index];
+    const uint64_t at = collective->life->generations + GENERATION_CELLS * WEIR_CELL_BYTES + index * BASE_BYTES;
+    uint64_t bases[WEIR_COLLECTIVE_RANKS] = { 0 };
+    for (uint32_t k = 0; k < collective->device.ranks && !ended; k++) {
+        bases[k] = (uintptr_t)weir_memory_pointer(weiri_team_memory_of(memory, k));
+    }
+    return weir_device_copy(collective->comm->device, weiri_slab_device(collective->comm->device_slab.memory, at),
+                            bases, sizeof bases);
+}
+
+weir_status weiri_life_begin_registration(weir_collective *collective, uint32_t index)
+{
+    return write_bases(collective, index, false);
 }
 
 weir_status weiri_life_end_registration(weir_collective *collective, uint32_t index)
@@ -128,6 +155,7 @@ weir_status weiri_life_end_registration(weir_collective *collective, uint32_t in
     weir_status status = weir_device_copy(collective->comm->device, word, &now, sizeof now);
     if (status == WEIR_OK) {
         collective->life->ended[index]++;
+        status = write_bases(collective, index, true);
     }
     return status;
 }

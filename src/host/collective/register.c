@@ -73,6 +73,15 @@ static weir_status new_registered(weir_collective *collective, const char *call,
     return WEIR_OK;
 }
 
+/* Maps the memories of all ranks, and tells kernels where. */
+static weir_status share(weir_collective *collective, const char *call, weiri_team_memory *registered)
+{
+    const weir_status status = weiri_team_share(&collective->host, call, registered->local, true, registered);
+    return status != WEIR_OK
+               ? status
+               : weiri_life_begin_registration(collective, (uint32_t)(registered - collective->registered));
+}
+
 weir_status weir_collective_register(weir_collective *collective, weir_memory *memory)
 {
     static const char call[] = "weir_collective_register";
@@ -84,8 +93,7 @@ weir_status weir_collective_register(weir_collective *collective, weir_memory *m
     status =
         weiri_team_agree(&collective->host, NULL, call, new_registered(collective, call, memory, &registered), false);
     if (status == WEIR_OK) {
-        status = weiri_team_agree(&collective->host, NULL, call,
-                                  weiri_team_share(&collective->host, call, memory, true, registered), true);
+        status = weiri_team_agree(&collective->host, NULL, call, share(collective, call, registered), true);
     }
     if (status == WEIR_OK) {
         return WEIR_OK;

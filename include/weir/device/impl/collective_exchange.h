@@ -21,6 +21,12 @@
  * launched, or recorded, before and after growth. What goes as lines stays in the first memory, so its receiver need
  * not know what the first message says. Semaphores and calls stay there too.
  *
+ * Before a piece that is not for lines, its ends agree on the way. The sender writes its call as packets, and the
+ * receiver offers the place of its buffer in registered memory, or none. If it offers one, the sender stores the whole
+ * piece there as one message. A receiver that was recorded before the registration offers none, and a sender that was
+ * recorded before it takes none: the call behind the data says which way the sender took. Where links keep no lines
+ * there are no offers.
+ *
  * Between hosts a lane has its own columns and slots, in the memories of the rails. The sender copies a message into a
  * slot of its own memory. Its rail moves it into the memory of the rank of the same place on the receiver's host, and
  * the message's number behind it. The receiver, which maps that memory, takes the message from there. Over its own
@@ -49,7 +55,9 @@ typedef struct weir_exchange_state {
     uint32_t room;   /* for the data of one of the piece's messages */
     uint16_t next;   /* transfer of the lane whose piece this is */
     uint8_t begun;   /* the piece's first message has passed */
-    uint8_t grown;   /* the piece goes through the second memory, */
+    uint8_t opened;  /* the calling thread has opened the piece */
+    uint8_t direct;  /* the piece goes into the receiver's buffer, */
+    uint8_t grown;   /* or through the second memory, */
     uint8_t lined;   /* or as lines through the first one */
 } weir_exchange_state;
 
@@ -71,6 +79,7 @@ WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_col
 {
     const uint32_t columns = weir_exchange_columns(x, lane);
     s->begun = 0;
+    s->opened = 0;
     WEIR_ROLLED
     for (; s->next < x->lane[lane].count && (column < columns || column == WEIR_EXCHANGE_RING); s->next++) {
         const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s->next];
@@ -108,18 +117,83 @@ WEIR_FN uint32_t weir_ring_ready(const weir_dev_collective *c, const weir_exchan
     return number < taken + WEIR_RING_SLOTS;
 }
 
-/* Whether the lane can go on: a message has come, or a slot is free. */
-WEIR_FN uint32_t weir_exchange_ready(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                     const weir_exchange_lane *lane, uint32_t column, const weir_exchange_state *s)
+/* ---- the way of a piece ---------------------------------------------------------------------------------------- */
+
+/* What the two ends of a transfer must have in common; the lower half of the second word is for the text. */
+WEIR_FN void weir_exchange_what(const weir_collective_exchange *x, uint32_t lane, weir_exchange_turn turn,
+                                uint64_t *words)
 {
-    if (column == WEIR_EXCHANGE_RING) {
-        return weir_ring_ready(c, lane, s->messages);
+    const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + turn.next];
+    words[0] = x->call | (uint64_t)weir_exchange_dtype(t) << 8;
+    words[1] = (uint64_t)turn.number << 32 | (x->lane[lane].index + turn.next);
+    words[2] = weir_exchange_count(t);
+}
+
+/* Writes this rank's call to the head of a slot, as packets. */
+WEIR_FN void weir_ring_write_call(const weir_collective_exchange *x, uint32_t lane, const weir_exchange_state *s,
+                                  char *head)
+{
+    uint64_t words[WEIR_MAILBOX_WORDS];
+    weir_exchange_what(x, lane, weir_exchange_turn_of(s), words);
+    for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
+        weir_ll16_store(head + 16 * k, words[k], weir_ring_flag(s->messages));
     }
-    const uint64_t *word = weir_exchange_word(c, r, lane, column);
-    if (lane->receives) {
-        return weir_arch_load_acquire_sys_u64(word) > s->messages;
+}
+
+/* Whether the ends of the lane's transfer agree on its way before each piece. */
+WEIR_FN int weir_exchange_agrees(const weir_collective_exchange *x, uint32_t lane, const weir_exchange_state *s)
+{
+    return x->lined != 0 &&
+           !weir_exchange_is_lined(x, weir_exchange_bytes(&x->transfers[x->lane[lane].first + s->next]));
+}
+
+/* Opens such a piece: the sender writes its call into the free slot, and the receiver its offer; called by one thread.
+ * The offer is a release: what earlier kernels did with the buffer is done when the sender acquires it. */
+WEIR_FN void weir_exchange_open(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                uint32_t column, const weir_exchange_state *s)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    if (!l->receives) {
+        weir_ring_write_call(x, lane, s, weir_message_slot(c, c->rank, l->peer, 0, s->messages, column));
+        return;
     }
-    return s->messages < 2 || weir_arch_load_acquire_sys_u64(word) > s->messages - 2;
+    const uint32_t index = l->first + s->next;
+    const uint64_t number = x->registered[index];
+    char *offer = weir_message_offer(c, l->peer, c->rank, column);
+    uint64_t place = 0;
+    if (number != 0) {
+        const uint64_t base = weir_arch_load_relaxed_dev_u64(x->bases + (number - 1) * WEIR_COLLECTIVE_RANKS + c->rank);
+        place = number << 56 | ((uint64_t)(uintptr_t)s->data - base);
+    }
+    weir_ll16_store(offer + 16, x->transfers[index].count, weir_ring_flag(s->messages));
+    weir_ll16_store_release(offer, place, weir_ring_flag(s->messages));
+}
+
+/* Whether the receiver's offer for a message has come. */
+WEIR_FN int weir_exchange_offer_there(const weir_dev_collective *c, const weir_exchange_lane *l, uint32_t column,
+                                      uint64_t message)
+{
+    const char *offer = weir_message_offer(c, c->rank, l->peer, column);
+    const weir_vec16 place = weir_arch_load_relaxed_sys_pair(offer);
+    const weir_vec16 count = weir_arch_load_relaxed_sys_pair(offer + 16);
+    return weir_ll16_there(place, weir_ring_flag(message)) & weir_ll16_there(count, weir_ring_flag(message));
+}
+
+/* The place for the piece in the receiver's memory by the offer that has come, or NULL: through slots. If the counts of
+ * the two ends differ the data must not go there. */
+WEIR_FN char *weir_exchange_offered(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                    uint32_t column, const weir_exchange_state *s)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    const char *offer = weir_message_offer(c, c->rank, l->peer, column);
+    const uint64_t place = weir_ll16_data(weir_arch_load_relaxed_sys_pair(offer));
+    const uint64_t count = weir_ll16_data(weir_arch_load_relaxed_sys_pair(offer + 16));
+    if (place == 0 || x->bases == NULL || count != x->transfers[l->first + s->next].count) {
+        return NULL;
+    }
+    const uint64_t base =
+        weir_arch_load_relaxed_dev_u64(x->bases + ((place >> 56) - 1) * WEIR_COLLECTIVE_RANKS + l->peer);
+    return base == 0 ? NULL : (char *)(uintptr_t)(base + (place & UINT64_MAX >> 8));
 }
 
 /* Before the first message of a piece inside the host is passed: finds its slots. Both ends find the same room. A long
@@ -129,18 +203,28 @@ WEIR_FN void weir_exchange_place_inside(const weir_dev_collective *c, const weir
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const int stays = weir_exchange_is_lined(x, weir_exchange_bytes(&x->transfers[l->first + s->next]));
-    s->grown = x->grown != 0 && !stays;
+    s->direct = 0;
     if (l->receives && !stays) {
         const uint64_t call =
             weir_arch_load_relaxed_sys_u64(weir_message_head(c, l->peer, c->rank, s->messages, column));
+        s->direct = (call & WEIR_EXCHANGE_DIRECT) != 0;
         s->grown = (call & WEIR_EXCHANGE_GROWN) != 0;
+    } else {
+        s->direct = weir_exchange_agrees(x, lane, s) && weir_exchange_offered(c, x, lane, column, s) != NULL;
+        s->grown = x->grown != 0 && !stays && !s->direct;
     }
     const uint32_t slot = (uint32_t)weir_message_slots_of(c, l->receives ? c->rank : l->peer, s->grown).bytes;
     const int64_t quarter = s->left / 4 / 128 * 128;
     const int64_t share = quarter > (int64_t)WEIR_MESSAGE_LEAST ? quarter : (int64_t)WEIR_MESSAGE_LEAST;
-    s->lined = x->lined != 0 && s->grown == 0 && (stays || x->lined == slot);
+    s->lined = x->lined != 0 && s->grown == 0 && s->direct == 0 && (stays || x->lined == slot);
     s->room = s->lined != 0 ? weir_lined_room(x)
                             : (uint32_t)weir_least(share, (int64_t)slot - (s->grown != 0 ? 0 : x->lined));
+}
+
+/* The bytes of the piece's next message. */
+WEIR_FN uint64_t weir_exchange_message_bytes(const weir_exchange_state *s)
+{
+    return (uint64_t)(s->direct ? s->left : weir_least(s->left, (int64_t)s->room));
 }
 
 /* The same for any piece. Inlined, it would cost the kernel between hosts half of its registers. */
@@ -153,6 +237,7 @@ WEIR_FN_FLAT void weir_exchange_place(const weir_dev_collective *c, const weir_e
         return;
     }
     s->room = (uint32_t)r->bytes;
+    s->direct = 0;
     s->lined = 0;
 }
 
@@ -165,16 +250,6 @@ WEIR_FN weir_status weir_exchange_end_wait(const weir_dev_collective *c, const w
                                      weir_dev_note_of(WEIR_DOING_COLLECTIVE, peer, c->call, c->count, 0));
 }
 
-/* What the two ends of a transfer must have in common; the lower half of the second word is for the text. */
-WEIR_FN void weir_exchange_what(const weir_collective_exchange *x, uint32_t lane, weir_exchange_turn turn,
-                                uint64_t *words)
-{
-    const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + turn.next];
-    words[0] = x->call | (uint64_t)weir_exchange_dtype(t) << 8;
-    words[1] = (uint64_t)turn.number << 32 | (x->lane[lane].index + turn.next);
-    words[2] = weir_exchange_count(t);
-}
-
 /* Compares the sender's call `theirs` of the lane's next transfer; called by one thread. */
 WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const weir_exchange_rails *r,
                                           const weir_collective_exchange *x, uint32_t lane, weir_exchange_turn turn,
@@ -183,7 +258,7 @@ WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const we
     const weir_exchange_lane *l = &x->lane[lane];
     uint64_t mine[WEIR_MAILBOX_WORDS];
     weir_exchange_what(x, lane, turn, mine);
-    theirs[0] &= ~WEIR_EXCHANGE_GROWN;
+    theirs[0] &= ~(WEIR_EXCHANGE_GROWN | WEIR_EXCHANGE_DIRECT);
     if (mine[0] == theirs[0] && mine[2] == theirs[2]) {
         return WEIR_OK;
     }
@@ -203,7 +278,7 @@ WEIR_FN int weir_ring_read_call(const char *head, uint64_t message, uint32_t num
     int there = 1;
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
         const weir_vec16 pair = weir_arch_load_relaxed_sys_pair(head + 16 * k);
-        words[k] = (pair.lo & 0xffffffffu) | pair.hi << 32;
+        words[k] = weir_ll16_data(pair);
         there &= weir_ll16_there(pair, weir_ring_flag(message));
     }
     return there & (words[1] >> 32 == number);
@@ -226,26 +301,32 @@ WEIR_FN int weir_exchange_read_call(const weir_dev_collective *c, const weir_exc
             weir_ring_read_call(weir_message_slot(c, l->peer, c->rank, 0, message, column), message, number, words));
 }
 
-/* For a receiver that waits in vain for the lane's next transfer, or finds a later one: looks whether it has come the
- * other way, by the ring in place of a column or by a column in place of the ring, and then compares. */
-WEIR_FN_COLD weir_status weir_exchange_look_elsewhere(const weir_dev_collective *c, const weir_collective_exchange *x,
-                                                      uint32_t lane, uint32_t column, weir_exchange_turn turn)
+/* Reads the sender's call of transfer `number` in the next message of a column, if that message begins a piece of it.
+ * The call may have come as packets without the signal. */
+WEIR_FN int weir_exchange_find_call(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                    const weir_exchange_lane *l, uint32_t column, uint32_t number, uint64_t *words)
+{
+    const uint64_t *messages = weir_exchange_messages(c, NULL, l, column);
+    const uint64_t taken = weir_arch_load_relaxed_dev_u64(messages);
+    const char *slot = weir_message_slot(c, l->peer, c->rank, 0, taken, column);
+    const int there = weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, l, column)) > taken
+                          ? weir_exchange_read_call(c, NULL, x, l, column, taken, number, words)
+                          : x->lined != 0 && weir_ring_read_call(slot, taken, number, words);
+    return there && weir_arch_load_relaxed_dev_u64(messages) == taken; /* or another block has taken that message */
+}
+
+/* For a receiver that waits in vain for the lane's next transfer, or finds a later one: looks whether the sender's call
+ * has come, in the column, or in a column in place of the ring, or in the ring in place of a column. Compares it. */
+WEIR_FN_COLD weir_status weir_exchange_look_around(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                   uint32_t lane, uint32_t column, weir_exchange_turn turn)
 {
     const weir_exchange_lane *l = &x->lane[lane];
-    const uint32_t number = turn.number;
+    const uint32_t of = column != WEIR_EXCHANGE_RING ? column : weir_exchange_first(c, x, lane, turn.number);
     uint64_t theirs[WEIR_MAILBOX_WORDS] = { 0, 0, 0 };
-    int there;
-    if (column != WEIR_EXCHANGE_RING) {
-        const uint64_t *taken = weir_exchange_messages(c, NULL, l, WEIR_EXCHANGE_RING);
-        const uint64_t next = weir_arch_load_relaxed_dev_u64(taken);
-        there = weir_ring_read_call(weir_ring_slot(c, l->peer, c->rank, next), next, number, theirs);
-    } else {
-        const uint32_t first = weir_exchange_first(c, x, lane, number);
-        const uint64_t *messages = weir_exchange_messages(c, NULL, l, first);
-        const uint64_t taken = weir_arch_load_relaxed_dev_u64(messages);
-        there = weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, l, first)) > taken &&
-                weir_exchange_read_call(c, NULL, x, l, first, taken, number, theirs) &&
-                weir_arch_load_relaxed_dev_u64(messages) == taken; /* or another block has taken that message */
+    int there = weir_exchange_find_call(c, x, l, of, turn.number, theirs);
+    if (!there && column != WEIR_EXCHANGE_RING && x->small != 0) {
+        const uint64_t next = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, NULL, l, WEIR_EXCHANGE_RING));
+        there = weir_ring_read_call(weir_ring_slot(c, l->peer, c->rank, next), next, turn.number, theirs);
     }
     return there ? weir_exchange_compare(c, NULL, x, lane, turn, theirs) : WEIR_OK;
 }
@@ -258,8 +339,8 @@ WEIR_FN_COLD weir_status weir_exchange_call_step(const weir_dev_collective *c, c
 {
     const weir_exchange_lane *l = &x->lane[lane];
     weir_status status = weir_spin_step(spin, c->control);
-    if (status == WEIR_OK && spin->reads % WEIR_ARCH_SPIN_READS == 0 && x->small != 0 && !weir_exchange_is_far(r, l)) {
-        status = weir_exchange_look_elsewhere(c, x, lane, column, turn);
+    if (status == WEIR_OK && spin->reads % WEIR_ARCH_SPIN_READS == 0 && !weir_exchange_is_far(r, l)) {
+        status = weir_exchange_look_around(c, x, lane, column, turn);
     }
     return weir_exchange_end_wait(c, r, l, status);
 }
@@ -297,7 +378,7 @@ WEIR_FN void weir_exchange_announce(const weir_dev_collective *c, const weir_col
     uint64_t *head = weir_message_head(c, c->rank, l->peer, s->messages, column);
     uint64_t words[WEIR_MAILBOX_WORDS];
     weir_exchange_what(x, lane, weir_exchange_turn_of(s), words);
-    words[0] |= s->grown != 0 ? WEIR_EXCHANGE_GROWN : 0;
+    words[0] |= s->direct != 0 ? WEIR_EXCHANGE_DIRECT : s->grown != 0 ? WEIR_EXCHANGE_GROWN : 0;
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS && !s->begun; k++) {
         weir_arch_store_relaxed_sys_u64(head + k, words[k]);
     }
@@ -306,35 +387,8 @@ WEIR_FN void weir_exchange_announce(const weir_dev_collective *c, const weir_col
 
 /* ---- the ring ------------------------------------------------------------------------------------------------- */
 
-/* Writes this rank's call to the head of a slot, as packets. */
-WEIR_FN void weir_ring_write_call(const weir_collective_exchange *x, uint32_t lane, const weir_exchange_state *s,
-                                  char *head)
-{
-    uint64_t words[WEIR_MAILBOX_WORDS];
-    weir_exchange_what(x, lane, weir_exchange_turn_of(s), words);
-    for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
-        weir_ll16_store(head + 16 * k, words[k], weir_ring_flag(s->messages));
-    }
-}
-
 /* The thread that carries the sender's call: one without data in most small transfers. */
 WEIR_FN int weir_ring_leads(weir_coop coop) { return coop.block_rank == coop.block_size / 2; }
-
-/* For a receiver that waits in vain for packets or lines of a message: looks whether the sender has sent something
- * else. */
-WEIR_FN_COLD weir_status weir_ring_look_elsewhere(const weir_dev_collective *c, const weir_collective_exchange *x,
-                                                  uint32_t lane, uint32_t column, uint64_t message,
-                                                  weir_exchange_turn turn)
-{
-    const weir_exchange_lane *l = &x->lane[lane];
-    uint64_t theirs[WEIR_MAILBOX_WORDS];
-    if (column != WEIR_EXCHANGE_RING &&
-        weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, l, column)) > message &&
-        weir_exchange_read_call(c, NULL, x, l, column, message, turn.number, theirs)) {
-        return weir_exchange_compare(c, NULL, x, lane, turn, theirs);
-    }
-    return x->small != 0 ? weir_exchange_look_elsewhere(c, x, lane, column, turn) : WEIR_OK;
-}
 
 /* Waits for the sender's call in `slot`, of the ring or of a column with lines, and compares it; called by one thread.
  */
@@ -347,7 +401,7 @@ WEIR_FN weir_status weir_ring_compare(const weir_dev_collective *c, const weir_c
     while (!weir_ring_read_call(slot, s->messages, turn.number, theirs)) {
         weir_status status = weir_spin_step(&spin, c->control);
         if (status == WEIR_OK && spin.reads % WEIR_ARCH_SPIN_READS == 0) {
-            status = weir_ring_look_elsewhere(c, x, lane, column, s->messages, turn);
+            status = weir_exchange_look_around(c, x, lane, column, turn);
         }
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return weir_collective_end_wait(c, x->lane[lane].peer, status);
@@ -502,7 +556,7 @@ WEIR_FN weir_status weir_exchange_take(const weir_dev_collective *c, const weir_
     const int far = weir_exchange_is_far(r, l);
     weir_status status =
         coop.block_rank == 0 && !s->begun ? weir_exchange_compare_message(c, r, x, lane, column, s) : WEIR_OK;
-    if (bytes != 0) {
+    if (bytes != 0 && !s->direct) {
         weir_exchange_copy_data(s->data,
                                 far ? weir_far_message(c, r, l, s->messages, column) + WEIR_RAIL_HEAD
                                     : weir_exchange_slot(c, x, l->peer, c->rank, s, column),
@@ -548,9 +602,10 @@ WEIR_FN weir_status weir_exchange_put(const weir_dev_collective *c, const weir_e
     const int far = weir_exchange_is_far(r, l);
     const uint64_t own = far ? weir_far_slot(r, 1, weir_far_peer(c, l), s->messages, column) : 0;
     if (bytes != 0) {
-        weir_exchange_copy_data(far ? r->rails.memory + own + WEIR_RAIL_HEAD
-                                    : weir_exchange_slot(c, x, c->rank, l->peer, s, column),
-                                s->data, bytes, alone, coop);
+        char *to = far         ? r->rails.memory + own + WEIR_RAIL_HEAD
+                   : s->direct ? weir_exchange_offered(c, x, lane, column, s)
+                               : weir_exchange_slot(c, x, c->rank, l->peer, s, column);
+        weir_exchange_copy_data(to, s->data, bytes, alone, coop);
     }
     weir_arch_block_sync(coop.host);
     if (coop.block_rank != 0) {
@@ -622,60 +677,89 @@ WEIR_FN_FLAT weir_status weir_exchange_put_of_many(const weir_dev_collective *c,
     return weir_exchange_put(c, r, x, lane, column, s, bytes, 0, coop);
 }
 
-/* Passes one message, or one small transfer. Returns 0 in *open when the column has no more of the lane. `alone`, a
- * constant: the block has no other lane. The status is the calling thread's. */
-WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_exchange_rails *r,
-                                       const weir_collective_exchange *x, uint32_t lane, uint32_t column,
-                                       weir_exchange_state *s, uint32_t *open, int alone, weir_coop coop)
+/* A message of `bytes` bytes has passed. */
+WEIR_FN void weir_exchange_pass(weir_exchange_state *s, uint64_t bytes)
 {
-    weir_status status = WEIR_OK;
-    if (column == WEIR_EXCHANGE_RING) {
-        status = alone ? weir_ring_pass(c, x, lane, s, coop) : weir_ring_pass_of_many(c, x, lane, s, coop);
-        s->messages++;
-        s->next++;
-        *open = weir_exchange_find(c, x, lane, column, s);
-        return status;
-    }
-    if (!s->begun && alone) {
-        weir_exchange_place_inside(c, x, lane, column, s);
-    } else if (!s->begun) {
-        weir_exchange_place(c, r, x, lane, column, s);
-    }
-    const uint64_t bytes = (uint64_t)weir_least(s->left, (int64_t)s->room);
-    if (r == NULL && s->lined != 0) {
-        status = alone ? weir_lined_pass(c, x, lane, column, s, bytes, coop)
-                       : weir_lined_pass_of_many(c, x, lane, column, s, bytes, coop);
-    } else if (x->lane[lane].receives) {
-        status = alone ? weir_exchange_take(c, r, x, lane, column, s, bytes, 1, coop)
-                       : weir_exchange_take_of_many(c, r, x, lane, column, s, bytes, coop);
-    } else {
-        status = alone ? weir_exchange_put(c, r, x, lane, column, s, bytes, 1, coop)
-                       : weir_exchange_put_of_many(c, r, x, lane, column, s, bytes, coop);
-    }
     s->messages++;
     s->data += bytes;
     s->left -= (int64_t)bytes;
     s->begun = 1;
-    *open = 1;
-    if (s->left <= 0) {
-        s->next++;
-        *open = weir_exchange_find(c, x, lane, column, s);
+}
+
+/* Finds the next piece or small transfer when all of this one has passed. Returns 0 at the end. */
+WEIR_FN uint32_t weir_exchange_find_next(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                         uint32_t column, weir_exchange_state *s)
+{
+    if (s->left > 0) {
+        return 1;
     }
+    s->next++;
+    return weir_exchange_find(c, x, lane, column, s);
+}
+
+/* Passes one message, or one small transfer, by a block with several lanes. Returns 0 in *open when the column has no
+ * more of the lane. The status is the calling thread's. */
+WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                       const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                       weir_exchange_state *s, uint32_t *open, weir_coop coop)
+{
+    uint64_t bytes = (uint64_t)s->left;
+    weir_status status;
+    if (column == WEIR_EXCHANGE_RING) {
+        status = weir_ring_pass_of_many(c, x, lane, s, coop);
+    } else {
+        if (!s->begun) {
+            weir_exchange_place(c, r, x, lane, column, s);
+        }
+        bytes = weir_exchange_message_bytes(s);
+        status = r == NULL && s->lined != 0    ? weir_lined_pass_of_many(c, x, lane, column, s, bytes, coop)
+                 : x->lane[lane].receives != 0 ? weir_exchange_take_of_many(c, r, x, lane, column, s, bytes, coop)
+                                               : weir_exchange_put_of_many(c, r, x, lane, column, s, bytes, coop);
+    }
+    weir_exchange_pass(s, bytes);
+    *open = weir_exchange_find_next(c, x, lane, column, s);
     return status;
 }
 
 /* ---- a column of all lanes -------------------------------------------------------------------------------------- */
 
+/* Whether the lane can go on: a message has come, or a slot is free and the offer of the receiver has come. Opens the
+ * piece. */
+WEIR_FN uint32_t weir_exchange_ready(const weir_dev_collective *c, const weir_exchange_rails *r,
+                                     const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                     weir_exchange_state *s)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    if (column == WEIR_EXCHANGE_RING) {
+        return weir_ring_ready(c, l, s->messages);
+    }
+    const uint64_t *word = weir_exchange_word(c, r, l, column);
+    const uint32_t slots = l->receives ? 0 : 2;
+    const int opens = r == NULL && !s->begun && weir_exchange_agrees(x, lane, s);
+    int ready = s->messages < slots || weir_arch_load_acquire_sys_u64(word) > s->messages - slots;
+    if (opens && !s->opened && (ready || l->receives)) {
+        weir_exchange_open(c, x, lane, column, s);
+        s->opened = 1;
+    }
+    if (opens && ready && !l->receives) {
+        ready = weir_exchange_offer_there(c, l, column, s->messages);
+    }
+    if (opens && ready && !l->receives) {
+        weir_arch_acquire_loaded_sys_u64((const uint64_t *)weir_message_offer(c, c->rank, l->peer, column));
+    }
+    return (uint32_t)ready;
+}
+
 /* The lanes in `open` that the calling thread finds ready: the threads of the block divide the lanes. */
 WEIR_FN uint32_t weir_exchange_poll(const weir_dev_collective *c, const weir_exchange_rails *r,
                                     const weir_collective_exchange *x, uint32_t open, uint32_t column,
-                                    const weir_exchange_state *states, weir_coop coop)
+                                    weir_exchange_state *states, weir_coop coop)
 {
     uint32_t ready = 0;
     WEIR_ROLLED
     for (uint32_t lane = coop.block_rank; lane < x->lanes; lane += coop.block_size) {
         if ((open >> lane & 1) != 0) {
-            ready |= weir_exchange_ready(c, r, &x->lane[lane], column, &states[lane]) << lane;
+            ready |= weir_exchange_ready(c, r, x, lane, column, &states[lane]) << lane;
         }
     }
     return ready;
@@ -688,11 +772,11 @@ WEIR_FN weir_status weir_exchange_pause(const weir_dev_collective *c, const weir
 {
     weir_status status = weir_spin_step(spin, c->control);
     uint32_t lane = 0;
-    if (x->small != 0 && spin->reads % WEIR_ARCH_SPIN_READS == 0) {
+    if (spin->reads % WEIR_ARCH_SPIN_READS == 0) {
         WEIR_ROLLED
         for (uint32_t k = 0; k < x->lanes && status == WEIR_OK; k++) {
             if ((open >> k & 1) != 0 && x->lane[k].receives != 0 && x->lane[k].far == 0) {
-                status = weir_exchange_look_elsewhere(c, x, k, column, weir_exchange_turn_of(&states[k]));
+                status = weir_exchange_look_around(c, x, k, column, weir_exchange_turn_of(&states[k]));
             }
         }
     }
@@ -750,7 +834,7 @@ WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const wei
         for (uint32_t lane = 0; lane < x->lanes; lane++) {
             if ((open >> lane & 1) != 0 && weir_arch_block_or(coop.host, ready >> lane & 1) != 0) {
                 uint32_t more;
-                const weir_status step = weir_exchange_step(c, r, x, lane, column, &states[lane], &more, 0, coop);
+                const weir_status step = weir_exchange_step(c, r, x, lane, column, &states[lane], &more, coop);
                 status = status != WEIR_OK ? status : step;
                 open &= ~((1u ^ more) << lane);
             }

@@ -10,9 +10,10 @@
 #define WEIR_EXCHANGE_TRANSFERS 200u                                  /* of a launch */
 #define WEIR_EXCHANGE_PIECE ((uint64_t)7560)                          /* the lines of a slot of 8 KiB */
 #define WEIR_LINED_MESSAGES 8u
-#define WEIR_MESSAGE_LEAST 8192u                /* data of a message by a signal, if the slot has the room */
-#define WEIR_EXCHANGE_GROWN ((uint64_t)1 << 63) /* in the sender's call: the piece is in the second memory */
-#define WEIR_EXCHANGE_RING UINT32_MAX           /* stands for the ring where a column is meant */
+#define WEIR_MESSAGE_LEAST 8192u                 /* data of a message by a signal, if the slot has the room */
+#define WEIR_EXCHANGE_GROWN ((uint64_t)1 << 63)  /* in the sender's call: the piece is in the second memory, */
+#define WEIR_EXCHANGE_DIRECT ((uint64_t)1 << 62) /* or in the receiver's buffer */
+#define WEIR_EXCHANGE_RING UINT32_MAX            /* stands for the ring where a column is meant */
 #define WEIR_RING_SLOTS 4u
 #define WEIR_RING_HEAD 128u /* bytes of a slot before its packets or lines: the sender's call, as packets */
 
@@ -53,6 +54,9 @@ typedef struct weir_exchange_rails {
  * their columns follow from the number of the transfer. */
 typedef struct weir_collective_exchange {
     uint64_t call; /* that both ends compare, without the type */
+    const uint64_t
+        *bases; /* of registration k the memory of each of WEIR_COLLECTIVE_RANKS ranks, mapped here, from word
+                   WEIR_COLLECTIVE_RANKS * (k - 1) on; 0 for one that has ended. NULL: no registrations */
     uint32_t lanes;
     uint32_t columns; /* of lanes inside the host, */
     uint32_t far;     /* and between hosts */
@@ -67,6 +71,7 @@ typedef struct weir_collective_exchange {
     uint32_t reserved;
     weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
     weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
+    uint8_t registered[WEIR_EXCHANGE_TRANSFERS]; /* of a receive: the registration that has its buffer; 0: none */
 } weir_collective_exchange;
 
 WEIR_FN uint64_t weir_exchange_count(const weir_exchange_transfer *t) { return t->count & UINT64_MAX >> 8; }
@@ -160,6 +165,12 @@ WEIR_FN uint64_t *weir_message_head(const weir_dev_collective *c, uint32_t from,
 {
     return (uint64_t *)(c->memory[to] + weir_collective_cell(c, WEIR_CELL_MESSAGE, column, from) + 8 +
                         24 * (number % 2));
+}
+
+/* Where the receiver of a piece tells the sender the place of its data: two packets. */
+WEIR_FN char *weir_message_offer(const weir_dev_collective *c, uint32_t from, uint32_t to, uint32_t column)
+{
+    return c->memory[from] + weir_collective_cell(c, WEIR_CELL_MESSAGE_TAKEN, column, to) + 16;
 }
 
 /* Bytes of a slot of a ring. The rings of all senders lie before the receiver's message slots. */

@@ -11,6 +11,7 @@
 #include "weir/device/coop.h"
 
 #define WEIR_COPY_BATCH 4
+#define WEIR_COPY_DEEP 8u
 
 /* A copy with misaligned ends: in units of the largest power of two that divides the distance between the ends, and
  * byte by byte before and after them. */
@@ -84,20 +85,28 @@ WEIR_FN void weir_copy_deep(void *dst, const void *src, uint64_t bytes, weir_coo
     const weir_vec16 *from = (const weir_vec16 *)src + coop.rank;
     const uintptr_t end = (uintptr_t)src + bytes;
     const uint32_t stride = coop.size;
+    weir_vec16 batch[WEIR_COPY_DEEP];
     WEIR_ROLLED
-    for (; (uintptr_t)from < end; from += 2 * WEIR_COPY_BATCH * stride, to += 2 * WEIR_COPY_BATCH * stride) {
-        weir_vec16 batch[2 * WEIR_COPY_BATCH];
+    for (; (uintptr_t)(from + (WEIR_COPY_DEEP - 1) * stride) < end; from += WEIR_COPY_DEEP * stride) {
         WEIR_UNROLL
-        for (uint32_t k = 0; k < 2 * WEIR_COPY_BATCH; k++) {
-            if ((uintptr_t)(from + k * stride) < end) {
-                batch[k] = weir_arch_load_vec16(from + k * stride);
-            }
+        for (uint32_t k = 0; k < WEIR_COPY_DEEP; k++) {
+            batch[k] = weir_arch_load_vec16(from + k * stride);
         }
         WEIR_UNROLL
-        for (uint32_t k = 0; k < 2 * WEIR_COPY_BATCH; k++) {
-            if ((uintptr_t)(from + k * stride) < end) {
-                weir_arch_store_vec16(to + k * stride, batch[k]);
-            }
+        for (uint32_t k = 0; k < WEIR_COPY_DEEP; k++) {
+            weir_arch_store_vec16(to + k * stride, batch[k]);
+        }
+        to += WEIR_COPY_DEEP * stride;
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k + 1 < WEIR_COPY_DEEP; k++) {
+        const weir_vec16 nothing = { 0, 0 };
+        batch[k] = (uintptr_t)(from + k * stride) < end ? weir_arch_load_vec16(from + k * stride) : nothing;
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k + 1 < WEIR_COPY_DEEP; k++) {
+        if ((uintptr_t)(from + k * stride) < end) {
+            weir_arch_store_vec16(to + k * stride, batch[k]);
         }
     }
 }

@@ -106,6 +106,8 @@ WEIR_FN int weir_ll16_there(weir_vec16 words, uint32_t flag)
     return (uint32_t)(words.lo >> 32) == flag && (uint32_t)(words.hi >> 32) == flag;
 }
 
+WEIR_FN uint64_t weir_ll16_data(weir_vec16 words) { return (words.lo & 0xffffffffu) | words.hi << 32; }
+
 /* ---- waits for packets end as weir_spin_step does; their callers make the note and report -------------------- */
 
 /* The slow part of a wait for `count` LL16 packets, `stride` bytes apart. */
