@@ -11,6 +11,7 @@ struct Setting {
     uint64_t most;      // elements of the largest
     uint32_t exchanges;
     uint64_t staging; // bytes; 0: so few that large transfers take many rounds
+    bool registered = false;
 };
 
 constexpr uint64_t room = 1 << 20;
@@ -32,10 +33,15 @@ weir_collective_opts opts_of(const weirt_rank *rank, uint32_t blocks, uint64_t s
 void exchanges(weirt_rank *rank)
 {
     const Setting *setting = static_cast<const Setting *>(rank->arg);
-    const weir_collective_opts opts = opts_of(rank, setting->blocks, setting->staging);
+    weir_collective_opts opts = opts_of(rank, setting->blocks, setting->staging);
+    if (setting->registered) {
+        opts.blocks = setting->blocks; // among more, the transfers would be short enough for lines
+    }
     Bench bench;
-    const bool alive = bench_open(rank, &opts, room, 0, &bench) &&
-                       run_random(&bench, setting->transfers, setting->most, setting->exchanges);
+    const bool alive =
+        bench_open(rank, &opts, room, 0, &bench) &&
+        (!setting->registered || WEIRT_OK(rank, weir_collective_register(bench.collective, bench.out))) &&
+        run_random(&bench, setting->transfers, setting->most, setting->exchanges);
     // Exchanges leave the operations of all ranks in step.
     const Operation o = { ALLREDUCE, WEIR_F32, WEIR_SUM, 100, 0, 0, false, true, 7 };
     (void)(alive && run(&bench, o));
@@ -67,6 +73,10 @@ TEST_P(Exchange, ManyTransfersTakeSeveralLaunches) { random({ 2, 4 }, { 2, 400, 
 TEST_P(Exchange, SmallTransfersTakeRings) { random({ 3, 2, 8 }, { 2, 40, 1200, 4, 4 << 20 }); }
 TEST_P(Exchange, RingsHaveBlocksForEachLane) { random({ 2, 4 }, { 16, 40, 1200, 2, 4 << 20 }); }
 TEST_P(Exchange, ARingCarriesManyTransfers) { random({ 2 }, { 4, 300, 40, 2, 4 << 20 }); }
+// Transfers that are too long for lines go straight into registered memory.
+TEST_P(Exchange, RegisteredReceives) { random({ 3, 2, 8 }, { 2, 20, 6000, 6, 0, true }); }
+TEST_P(Exchange, RegisteredReceivesOfBlocksAlone) { random({ 2, 3 }, { 12, 2, 20000, 8, 0, true }); }
+TEST_P(Exchange, RegisteredReceivesOfOneBlock) { random({ 2, 5 }, { 1, 20, 3000, 6, 0, true }); }
 TEST_P(Exchange, LargeTransfersUseAllColumns) { random({ 2, 3 }, { 5, 6, 30000, 4, 0 }); }
 
 // ---- send and recv ------------------------------------------------------------------------------------------------
@@ -134,6 +144,62 @@ void replays(weirt_rank *rank)
 }
 
 TEST_P(Exchange, ReplaysInAGraph) { run(3, replays); }
+
+// Rank 0 records its sends, and rank 1 its receives, before or after the memory of the receives is registered. In the
+// last round it is registered no more: a graph of sends goes on, and one of receives ends in an error.
+void registers_between(weirt_rank *rank, bool sender_knows, bool receiver_knows)
+{
+    weir_collective_opts opts = opts_of(rank, 4);
+    opts.blocks = 4; // among more, the transfers would be short enough for lines
+    const bool knows = rank->rank == 0 ? sender_knows : receiver_knows;
+    const Transfers all = { { 0, 1, 20000, WEIR_U8, 1 }, { 0, 1, 4000, WEIR_F64, 2 } };
+    Bench bench;
+    void *graph = nullptr;
+    bool fine = bench_open(rank, &opts, room, 0, &bench);
+    List list = fine ? list_of(&bench, all, 5) : List();
+    weir_device *device = bench.comm.device;
+    const auto record = [&] {
+        return WEIRT_OK(rank, weir_graph_begin(device, bench.stream)) &&
+               WEIRT_OK(rank, weir_exchange(bench.collective, list.transfers.data(), 2, bench.stream)) &&
+               WEIRT_OK(rank, weir_graph_end(device, bench.stream, &graph));
+    };
+    const auto replay = [&](weir_status expected) {
+        (void)prepare_list(&bench, list);
+        WEIRT_OK(rank, weir_graph_launch(device, graph, bench.stream));
+        WEIRT_STATUS(rank, WEIR_OK, weir_stream_wait(device, bench.stream, weirt_timeout_ms()));
+        WEIRT_STATUS(rank, expected, weir_comm_status(bench.comm.comm));
+    };
+    fine = fine && (knows || record()) && WEIRT_OK(rank, weir_collective_register(bench.collective, bench.out)) &&
+           (!knows || record());
+    for (uint32_t round = 0; round < 2 && fine; round++) {
+        for (Transfer &t : list.meant) {
+            t.id += 1000;
+        }
+        replay(WEIR_OK);
+        const std::string found = wrong(&bench, list);
+        WEIRT_EXPECT(rank, found.empty());
+    }
+    if (fine && WEIRT_OK(rank, weir_collective_deregister(bench.collective, bench.out))) {
+        if (receiver_knows) {
+            weirt_log_allow("");
+            replay(rank->rank == 1 ? WEIR_ERR_INVALID : WEIR_ERR_ABORTED);
+            WEIRT_TEXT(rank, "on memory that was deregistered");
+        } else {
+            replay(WEIR_OK);
+            WEIRT_EXPECT(rank, wrong(&bench, list).empty());
+        }
+    }
+    weir_graph_destroy(device, graph);
+    bench_close(&bench);
+}
+
+TEST_P(Exchange, EndsKnowOfARegistrationOrNot)
+{
+    run(2, [](weirt_rank *rank) { registers_between(rank, false, false); });
+    run(2, [](weirt_rank *rank) { registers_between(rank, true, false); });
+    run(2, [](weirt_rank *rank) { registers_between(rank, false, true); });
+    run(2, [](weirt_rank *rank) { registers_between(rank, true, true); });
+}
 
 // ---- errors --------------------------------------------------------------------------------------------------------
 
