@@ -22,7 +22,7 @@ extern "C" {
 #define WEIRI_PACKET_THREADS 384
 #define WEIRI_PACKET_BOUNDS WEIRI_PACKET_THREADS, 1
 #define WEIRI_SLOT_THREADS 1024
-#define WEIRI_ALONE_THREADS 512 /* exchanges in which a block has one lane: twice the registers */
+#define WEIRI_FEW_THREADS 512 /* twice the registers */
 
 /* A kernel by packets or lines. */
 #define WEIRI_PACKET_KERNEL(name, args_type) WEIR_KERNEL_FOR(name, args_type, WEIRI_PACKET_BOUNDS)
@@ -72,7 +72,7 @@ typedef struct weiri_average_args {
     uint32_t divisor;
 } weiri_average_args;
 
-enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS, WEIRI_COPIES_MEET, WEIRI_COPIES_WAIT };
+enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS, WEIRI_COPIES_MEET, WEIRI_COPIES_WAIT, WEIRI_SPREAD };
 extern const weir_kernel *const weiri_collective_kernels[];
 
 /* Parts: without and with a reduction, each by packets, lines and slots; and sums of one type by slots. */

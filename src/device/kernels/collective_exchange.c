@@ -6,7 +6,7 @@ WEIR_KERNEL_FOR(weiri_exchange, weiri_exchange_args, WEIRI_SLOT_THREADS)
     (void)weir_collective_exchange_all(&args->collective, &args->exchange, coop);
 }
 
-WEIR_KERNEL_FOR(weiri_exchange_alone, weiri_exchange_args, WEIRI_ALONE_THREADS)
+WEIR_KERNEL_FOR(weiri_exchange_alone, weiri_exchange_args, WEIRI_FEW_THREADS)
 {
     (void)weir_collective_exchange_alone(&args->collective, &args->exchange, coop);
 }

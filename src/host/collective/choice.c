@@ -55,8 +55,7 @@ static bool has_room(const weir_collective *collective, const weiri_work *work, 
     }
 }
 
-/* The number of multiprocessors to which the caller limits the collective, or 0. */
-static uint32_t limit_of(const weir_collective *collective)
+uint32_t weiri_choice_limit(const weir_collective *collective)
 {
     if (collective->forced != 0 && collective->forced < collective->sm_limit) {
         return collective->forced;
@@ -70,14 +69,16 @@ static uint32_t limit_of(const weir_collective *collective)
  *
  * The bounds are KiB where both took the same time between two H100 (2026-11-25, collectives-forms-2xh100.csv and
  * collectives-zero-copy-2xh100.csv). Between 4 and 32 blocks they lay at 256 to 500 for reductions and 420 to 1,100 for
- * moves. With zero copies they lay near 200 for moves. Those of reductions grew with the number of blocks: allreduce
+ * moves. With zero copies they lay near 200 for moves, and near 70 for allgather since its own kernel (two H200,
+ * 2026-11-26). Those of reductions grew with the number of blocks: allreduce
  * 50, 66, 53, 75 for 4, 7, 9, 16 blocks; reduce_scatter 80, 100, 85, 110. */
 static bool is_too_much_for_lines(const weir_collective *collective, const weiri_work *work, bool zero_copy)
 {
     const bool twice = ((REDUCTIONS | 1u << WEIR_BROADCAST) >> work->kind & 1) != 0;
-    const uint32_t limit = limit_of(collective);
+    const uint32_t limit = weiri_choice_limit(collective);
     const uint64_t reduced = (work->kind == WEIR_REDUCE_SCATTER ? 72 : 38) + 2 * (uint64_t)limit;
-    const uint64_t most = zero_copy ? (twice ? reduced : 200) : twice ? 300 : 600;
+    const uint64_t moved = work->kind == WEIR_ALLGATHER && !work->in_place ? 70 : 200;
+    const uint64_t most = zero_copy ? (twice ? reduced : moved) : twice ? 300 : 600;
     return limit != 0 && work->bytes > limit * (most << 10);
 }
 
@@ -105,7 +106,7 @@ static bool is_too_much_for_packets(const weir_collective *collective, const wei
     const uint32_t ranks = collective->device.ranks;
     const uint32_t width = ranks <= 2 ? 2 : ranks <= 4 ? 4 : WEIR_COLLECTIVE_RANKS;
     const bool two_trips = form == WEIR_FORM_PACKETS && (work->kind == WEIR_ALLREDUCE || work->kind == WEIR_REDUCE);
-    const uint64_t place = (uint64_t)limit_of(collective) * WEIRI_PACKET_THREADS * 8;
+    const uint64_t place = (uint64_t)weiri_choice_limit(collective) * WEIRI_PACKET_THREADS * 8;
     const uint64_t most = two_trips ? place : place * weir_batch_places(width);
     return most != 0 && has_room(collective, work, WEIR_FORM_LINES) &&
            ((form == WEIR_FORM_ONCE && work->bytes > most) || (form == WEIR_FORM_PACKETS && work->piece > most));
@@ -115,7 +116,7 @@ static bool is_too_much_for_packets(const weir_collective *collective, const wei
  * first. */
 static const weiri_row *look_up_tuned(const weir_collective *collective, const weiri_work *work)
 {
-    const uint32_t limit = limit_of(collective);
+    const uint32_t limit = weiri_choice_limit(collective);
     const weiri_row *found = NULL;
     for (uint32_t i = 0; i < collective->row_count; i++) {
         const weiri_row *row = &collective->rows[i];
@@ -153,13 +154,14 @@ static const weiri_row *look_up(const weir_collective *collective, const weiri_w
 }
 
 /* A block starts and meets faster with fewer threads. Up to these bytes 9 blocks of 512 threads gathered registered
- * memory 2 to 6 % faster than blocks of 1,024 (2026-11-25, two H100). */
+ * memory 2 to 6 % faster than blocks of 1,024 (2026-11-25, two H100). Few blocks have a kernel with more registers. */
 #define FEWER_THREADS_MOST ((uint64_t)16 << 20)
 
-static uint32_t most_threads(const weiri_work *work, weir_collective_form form)
+static uint32_t most_threads(const weiri_work *work, weir_collective_form form, uint32_t blocks)
 {
-    const bool fewer = work->zero_copy && work->kind == WEIR_ALLGATHER && work->bytes <= FEWER_THREADS_MOST;
-    return form == WEIR_FORM_SLOTS ? (fewer ? WEIRI_SLOT_THREADS / 2 : WEIRI_SLOT_THREADS)
+    const bool few = weir_slots_columns(blocks) < WEIR_ZERO_COPY_MANY && !work->in_place;
+    const bool fewer = work->zero_copy && work->kind == WEIR_ALLGATHER && (few || work->bytes <= FEWER_THREADS_MOST);
+    return form == WEIR_FORM_SLOTS ? (fewer ? WEIRI_FEW_THREADS : WEIRI_SLOT_THREADS)
            : work->alone           ? WEIRI_USUAL_PACKET_THREADS
                                    : WEIRI_PACKET_THREADS;
 }
@@ -259,12 +261,12 @@ weir_status weiri_choose(const weir_collective *collective, const weiri_work *wo
         shape->blocks = collective->sm_limit; /* blocks of twice the threads each */
     }
     const uint32_t usual = weiri_choice_threads(collective, chosen, shape->blocks);
-    const uint32_t most = shape->blocks > collective->sm_limit ? usual : most_threads(work, chosen);
+    const uint32_t most = shape->blocks > collective->sm_limit ? usual : most_threads(work, chosen, shape->blocks);
     const uint32_t bound = collective->most_threads < most ? collective->most_threads : most;
     /* Where an SM limit leaves too few blocks for the data, those by packets and lines have more threads. Without a
      * limit 256 threads were measured. */
     const bool crowded =
-        collective->many && chosen != WEIR_FORM_SLOTS && limit_of(collective) != 0 && shape->blocks < needed;
+        collective->many && chosen != WEIR_FORM_SLOTS && weiri_choice_limit(collective) != 0 && shape->blocks < needed;
     const uint32_t wished = row != NULL && row->threads != 0 ? row->threads : crowded ? bound : usual;
     shape->threads = wished < bound ? wished : bound;
     *form = chosen;

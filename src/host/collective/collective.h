@@ -240,6 +240,8 @@ uint32_t weiri_choice_most_blocks(const weir_collective *collective, const weiri
 /* Threads of each of `blocks` blocks, unless a row of a tuning file sets them, or blocks by packets or lines are too
  * few for the data. */
 uint32_t weiri_choice_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks);
+/* The number of multiprocessors to which the caller limits the collective, or 0. */
+uint32_t weiri_choice_limit(const weir_collective *collective);
 /* Sets *form if it is WEIR_FORM_AUTO, and the shape. WEIR_ERR_LIMIT: a forced form has no room for the data. */
 weir_status weiri_choose(const weir_collective *collective, const weiri_work *work, const char *name,
                          weir_collective_form *form, weir_shape *shape);

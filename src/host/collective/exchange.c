@@ -286,7 +286,7 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     shape.blocks = shape.blocks == 0 ? 1 : shape.blocks;
     shape.threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, shape.blocks);
     if (*kernel == WEIRI_EXCHANGE_ALONE) {
-        shape.threads = (uint32_t)least(shape.threads, WEIRI_ALONE_THREADS);
+        shape.threads = (uint32_t)least(shape.threads, WEIRI_FEW_THREADS);
     }
     if (collective->many && all.pieces == 0 && copying == 0) {
         shape.threads = ring_threads(all.longest, shape.threads);

@@ -78,6 +78,15 @@ weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_s
     return launch(collective, of->kernels[first + kernel], step, args);
 }
 
+/* Whether the move is an allgather by few blocks into registered memory, whose kernel has many registers. */
+static bool spreads(const weiri_step *step, const weiri_move_args *args)
+{
+    const weir_collective_move *m = &args->move;
+    return step->call.form == WEIR_FORM_SLOTS && m->peer_recv[args->collective.rank] != NULL && !m->counted &&
+           weir_slots_columns(step->call.blocks) < WEIR_ZERO_COPY_MANY && step->threads <= WEIRI_FEW_THREADS &&
+           weir_zero_copy_spreads(&args->collective, m);
+}
+
 weir_status weiri_launch_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args)
 {
     static const uint32_t kernels[] = { [WEIR_FORM_PACKETS] = WEIRI_MOVE_PACKETS,
@@ -85,7 +94,8 @@ weir_status weiri_launch_move(const weir_collective *collective, const weiri_ste
                                         [WEIR_FORM_SLOTS] = WEIRI_MOVE_SLOTS };
     set_handle(collective, collective->now, &args->move.what, &args->collective);
     args->collective.lives = lives_of(collective, step, &args->move.what);
-    return launch(collective, weiri_collective_kernels[kernels[step->call.form]], step, args);
+    const uint32_t kernel = spreads(step, args) ? WEIRI_SPREAD : kernels[step->call.form];
+    return launch(collective, weiri_collective_kernels[kernel], step, args);
 }
 
 weir_status weiri_launch_copies(const weir_collective *collective, const weiri_step *step, uint32_t kernel,

@@ -8,8 +8,11 @@
 #include "src/host/base/log.h"
 #include "src/host/collective/collective.h"
 
-#define PULL_RANKS 2u /* most ranks whose reductions use registered memory: among more, slots are faster */
-#define UNIT 128u     /* parts and chunks are multiples of this */
+/* Reductions use registered memory between two ranks, and among more of them if blocks are few: else slots are faster.
+ */
+#define PULL_RANKS 2u
+#define PULL_BLOCKS 16u
+#define UNIT 128u /* parts and chunks are multiples of this */
 /* Up to this many bytes, every host sends all its data to every other, and each joins all: one trip instead of two. */
 #define ONCE_BYTES 8192u
 #define RAILS_LOGGED 7u /* a bit of weir_collective.logged that no form uses */
@@ -27,6 +30,14 @@ const weiri_team_memory *weiri_plan_registered(const weir_collective *collective
         }
     }
     return NULL;
+}
+
+/* Whether reductions may read and write registered memory. */
+static bool reduces_registered(const weir_collective *collective)
+{
+    const uint32_t limit = weiri_choice_limit(collective);
+    return collective->device.ranks == PULL_RANKS ||
+           (collective->device.ranks > PULL_RANKS && limit != 0 && limit <= PULL_BLOCKS);
 }
 
 static bool reduces(const weir_collective_request *q) { return q->kind <= WEIR_REDUCE_SCATTER; }
@@ -66,7 +77,7 @@ static weiri_work work_of(const weir_collective *collective, const weir_collecti
         step->recv = weiri_plan_registered(collective, q->recv, work.bytes);
         work.zero_copy = step->recv != NULL;
         work.copies = (step->recv != NULL || work.bytes == 0) && !work.in_place;
-    } else if (ranks == PULL_RANKS && q->kind != WEIR_REDUCE) {
+    } else if (reduces_registered(collective) && q->kind != WEIR_REDUCE) {
         step->send = weiri_plan_registered(collective, q->send, work.bytes);
         step->recv = one ? weiri_plan_registered(collective, q->recv, work.bytes) : NULL;
         work.zero_copy = step->send != NULL && (!one || step->recv != NULL);

@@ -580,8 +580,8 @@ WEIR_FN char *weir_zero_copy_place(const weir_dev_collective *c, const weir_coll
     return to == c->rank ? m->recv + m->recv_at[to] : m->peer_recv[to] + m->peer_recv_at;
 }
 
-/* Stores a thread's units of 16 bytes, `step` bytes apart, to byte `at` of this rank's piece at all ranks, the peers
- * first. The piece ends after `left` bytes. */
+/* Stores a thread's units of 16 bytes, `step` bytes apart, to byte `at` of this rank's piece at all ranks, the
+ * peers first. The piece ends after `left` bytes. */
 WEIR_FN void weir_zero_copy_store(const weir_dev_collective *c, const weir_collective_move *m, uint64_t at,
                                   int64_t step, int64_t left, const weir_vec16 *units)
 {
@@ -590,7 +590,7 @@ WEIR_FN void weir_zero_copy_store(const weir_dev_collective *c, const weir_colle
         const uint32_t to = n + 1 < c->ranks ? weir_collective_peer(c, n) : c->rank;
         char *out = weir_zero_copy_place(c, m, to) + at;
         WEIR_UNROLL
-        for (int64_t k = 0; k < WEIR_COPY_BATCH; k++) {
+        for (int64_t k = 0; k < WEIR_COPY_DEEP; k++) {
             if (k * step < left) {
                 weir_arch_store_vec16((weir_vec16 *)(out + k * step), units[k]);
             }
@@ -599,8 +599,8 @@ WEIR_FN void weir_zero_copy_store(const weir_dev_collective *c, const weir_colle
 }
 
 /* Copies `bytes` bytes from byte `at` of this rank's piece on to all ranks, by the calling block. */
-WEIR_FN_COLD void weir_zero_copy_spread(const weir_dev_collective *c, const weir_collective_move *m, uint64_t at,
-                                        int64_t bytes, weir_coop coop)
+WEIR_FN void weir_zero_copy_spread(const weir_dev_collective *c, const weir_collective_move *m, uint64_t at,
+                                   int64_t bytes, weir_coop coop)
 {
     const char *from = m->send + m->send_at[c->rank] + at;
     const int64_t step = (int64_t)coop.block_size * 16;
@@ -617,22 +617,39 @@ WEIR_FN_COLD void weir_zero_copy_spread(const weir_dev_collective *c, const weir
         return;
     }
     int64_t i = (int64_t)coop.block_rank * 16;
-    weir_vec16 units[WEIR_COPY_BATCH];
+    weir_vec16 units[WEIR_COPY_DEEP];
     WEIR_PARTLY_SET(units);
-    for (; i + (WEIR_COPY_BATCH - 1) * step < bytes; i += WEIR_COPY_BATCH * step) {
+    WEIR_ROLLED
+    for (; i + (WEIR_COPY_DEEP - 1) * step < bytes; i += WEIR_COPY_DEEP * step) {
         WEIR_UNROLL
-        for (int64_t k = 0; k < WEIR_COPY_BATCH; k++) {
+        for (int64_t k = 0; k < WEIR_COPY_DEEP; k++) {
             units[k] = weir_arch_load_vec16((const weir_vec16 *)(from + i + k * step));
         }
-        weir_zero_copy_store(c, m, at + (uint64_t)i, step, WEIR_COPY_BATCH * step, units);
+        weir_zero_copy_store(c, m, at + (uint64_t)i, step, WEIR_COPY_DEEP * step, units);
     }
     if (i < bytes) {
         WEIR_UNROLL
-        for (int64_t k = 0; k < WEIR_COPY_BATCH - 1; k++) {
+        for (int64_t k = 0; k + 1 < WEIR_COPY_DEEP; k++) {
             units[k] = weir_arch_load_vec16((const weir_vec16 *)(from + (i + k * step < bytes ? i + k * step : i)));
         }
         weir_zero_copy_store(c, m, at + (uint64_t)i, step, bytes - i, units);
     }
+}
+
+/* An allgather by few blocks into the peers' memory, in a kernel with many registers: all ranks get the same bytes. */
+WEIR_FN weir_status weir_collective_spread(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    const uint32_t others = weir_collective_others(c);
+    const uint64_t range = weir_slots_range(m->most, coop.blocks);
+    const uint64_t first = coop.block * range;
+    weir_status status = weir_slots_meet(c, &m->what, NULL, NULL, 1, coop);
+    if (status == WEIR_OK) {
+        weir_zero_copy_spread(c, m, first, weir_least((int64_t)range, weir_left(m->recv_bytes[c->rank], first)), coop);
+        weir_collective_signal(c, WEIR_CELL_DATA, others, coop.block, coop);
+        status = weir_collective_wait(c, WEIR_CELL_DATA, others, coop.block, coop);
+    }
+    return weir_slots_end(c, status);
 }
 
 /* Between two H100, half of 32 blocks sent an all_to_all of 64 MiB in 115 us, and all of them in 131. Of 9 blocks all
@@ -640,24 +657,20 @@ WEIR_FN_COLD void weir_zero_copy_spread(const weir_dev_collective *c, const weir
 #define WEIR_ZERO_COPY_MANY 16u
 
 /* Writes directly into the peers' memory, after all ranks have met. Few blocks all send, because what they copy
- * limits them. They copy the piece that stays here with what they send, if that is the same, or while the others' data
- * arrives. Of many blocks, half fill the link, and the others copy that piece meanwhile. */
+ * limits them. They copy the piece that stays here while the others' data arrives. Of many blocks, half fill the link,
+ * and the others copy that piece meanwhile. */
 WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
     const weir_slots_duty half = weir_slots_duty_of(coop);
     const int few = half.columns < WEIR_ZERO_COPY_MANY;
-    const int spreads = few && weir_zero_copy_spreads(c, m);
     const uint32_t column = few ? coop.block : half.column;
     const uint32_t others = weir_collective_others(c);
     const uint64_t range = weir_slots_range(m->most, few ? coop.blocks : half.columns);
     const uint64_t first = column * range;
     const int64_t kept = weir_least((int64_t)range, weir_left(m->recv_bytes[c->rank], first));
     const int sends = few || half.sends;
-    if (spreads) {
-        weir_zero_copy_spread(c, m, first, kept, coop);
-    }
     WEIR_ROLLED
-    for (uint32_t k = 0; k + 1 < c->ranks && sends && !spreads; k++) {
+    for (uint32_t k = 0; k + 1 < c->ranks && sends; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
         weir_slots_copy(weir_zero_copy_place(c, m, peer) + first, m->send + m->send_at[peer] + first,
                         weir_least((int64_t)range, weir_left(m->send_bytes[peer], first)), coop);
@@ -665,7 +678,7 @@ WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir
     if (sends) {
         weir_collective_signal(c, WEIR_CELL_DATA, others, column, coop);
     }
-    if (few ? !spreads : half.takes) {
+    if (few || half.takes) {
         weir_slots_keep_bytes(c, m, first, kept, coop);
     }
     return sends ? weir_collective_wait(c, WEIR_CELL_DATA, others, column, coop) : WEIR_OK;
