@@ -79,7 +79,7 @@ typedef struct weir_collective_opts {
     const weir_group *group;   /* ranks of the communicator with this one; NULL: all. Operations count ranks in it */
     uint64_t staging_bytes;    /* of memory for data on its way, inside the host and again between hosts; WEIR_STAGING
                                   wins over it; the same on all ranks, as the next two. Default inside the host: 8 MiB
-                                  on a GPU, and up to 256 MiB more once it grows; 1 and 4 MiB on the CPU. Default
+                                  on a GPU, and up to 288 MiB more once it grows; 1 and 4 MiB on the CPU. Default
                                   between hosts: 64 MiB. A rank alone on its host has none inside the host */
     uint32_t blocks;           /* most blocks of a kernel, one for each multiprocessor; limit on a GPU: the number of
                                   multiprocessors; default: the same, divided by the number of ranks that share the GPU.
@@ -159,9 +159,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_collective_set_factor(weir_collective *
  * ranks, as in create.
  *
  * Inside a host, large data goes straight between registered memories, if it has the same offset in the memory of every
- * rank: what allgather, broadcast and all_to_all receive, and what reduce_scatter sends. For allreduce it is the result
- * between two ranks, and what is sent if recv is registered too. All other data goes through the collective's memory.
- */
+ * rank: what allgather, broadcast and all_to_all receive; between two ranks, and among more with a limit of up to 16
+ * blocks, also what reduce_scatter sends, and what allreduce sends and receives if both are registered. In an exchange
+ * it is what a rank receives, at any offset. All other data goes through the collective's memory. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_register(weir_collective *collective, weir_memory *memory);
 /* Every rank of the group ends the registration of its memory, in the same order as all calls. The memory may then be
  * freed. A graph with a kernel that moves data straight between these memories ends in WEIR_ERR_INVALID, the
