@@ -22,7 +22,7 @@ extern "C" {
 #define WEIRI_PACKET_THREADS 384
 #define WEIRI_PACKET_BOUNDS WEIRI_PACKET_THREADS, 1
 #define WEIRI_SLOT_THREADS 1024
-#define WEIRI_FEW_THREADS 512 /* twice the registers */
+#define WEIRI_FEW_THREADS 512 /* of kernels whose threads have 128 registers */
 
 /* A kernel by packets or lines. */
 #define WEIRI_PACKET_KERNEL(name, args_type) WEIR_KERNEL_FOR(name, args_type, WEIRI_PACKET_BOUNDS)

@@ -69,9 +69,9 @@ uint32_t weiri_choice_limit(const weir_collective *collective)
  *
  * The bounds are KiB where both took the same time between two H100 (2026-11-25, collectives-forms-2xh100.csv and
  * collectives-zero-copy-2xh100.csv). Between 4 and 32 blocks they lay at 256 to 500 for reductions and 420 to 1,100 for
- * moves. With zero copies they lay near 200 for moves, and near 70 for allgather since its own kernel (two H200,
- * 2026-11-26). Those of reductions grew with the number of blocks: allreduce
- * 50, 66, 53, 75 for 4, 7, 9, 16 blocks; reduce_scatter 80, 100, 85, 110. */
+ * moves. With zero copies they lay near 200 for moves, and near 70 for allgather since it has a kernel for few blocks
+ * (two H200, 2026-11-26). Those of reductions grew with the number of blocks: allreduce 50, 66, 53, 75 for 4, 7, 9, 16
+ * blocks; reduce_scatter 80, 100, 85, 110. */
 static bool is_too_much_for_lines(const weir_collective *collective, const weiri_work *work, bool zero_copy)
 {
     const bool twice = ((REDUCTIONS | 1u << WEIR_BROADCAST) >> work->kind & 1) != 0;

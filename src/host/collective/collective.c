@@ -49,7 +49,7 @@ typedef struct shares {
 /* Most of a large staging is for slots and lines. Before the staging grows, packets and lines of small data need more
  * of it, and its slots would be too short if all columns had some. */
 static const shares large_shares = { 16, 1, 5, 8, 1, 0, 8, (uint64_t)16 << 10 };
-/* As much as a GPU's staging has when it has grown leaves room for long messages of exchanges. */
+/* The staging of a GPU that has grown, or as much by opts.staging_bytes, has room for long messages of exchanges. */
 static const shares grown_shares = { 18, 1, 5, 8, 4, 0, 8, (uint64_t)16 << 10 };
 /* Exchanges keep the columns of the first memory when the staging grows, and get longer slots. */
 static const shares first_shares = { 16, 4, 4, 6, 2, (uint64_t)16 << 10, 16, (uint64_t)8 << 10 };

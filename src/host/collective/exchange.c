@@ -212,7 +212,7 @@ static uint32_t ring_blocks(uint32_t limit, uint32_t ranks)
 
 uint32_t weiri_exchange_columns(uint32_t limit, uint32_t ranks)
 {
-    /* Of a small limit the rings' blocks would be too large a part. */
+    /* The blocks for rings would be too large a part of a small limit. */
     const uint32_t rest = limit < MANY_BLOCKS ? limit : limit - ring_blocks(limit, ranks);
     return rest < 2 ? 1 : rest / 2;
 }
@@ -294,8 +294,8 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     return shape;
 }
 
-/* The bytes of a slot that are for lines. The rest of a long slot is for signals: lines carry 15 bytes in 16, and cost
- * a block more instructions, but a signal costs a block 3 us, so its message is long. */
+/* The bytes of a slot that are for lines. The rest of a long slot is for messages by signals. Of a line 15 bytes in 16
+ * are data, and it costs more instructions; a signal costs a block 3 us, so its messages are long. */
 static uint32_t lined_of(uint64_t slot)
 {
     const uint64_t half = least(slot / 2, LINED_MOST) / WEIR_LINE_BYTES * WEIR_LINE_BYTES;
