@@ -159,8 +159,10 @@ static const weiri_row *look_up(const weir_collective *collective, const weiri_w
 
 static uint32_t most_threads(const weiri_work *work, weir_collective_form form, uint32_t blocks)
 {
-    const bool few = weir_slots_columns(blocks) < WEIR_ZERO_COPY_MANY && !work->in_place;
-    const bool fewer = work->zero_copy && work->kind == WEIR_ALLGATHER && (few || work->bytes <= FEWER_THREADS_MOST);
+    const bool gathers = work->kind == WEIR_ALLGATHER;
+    const bool few = (gathers || work->kind == WEIR_BROADCAST) && weir_slots_columns(blocks) < WEIR_ZERO_COPY_MANY &&
+                     !work->in_place;
+    const bool fewer = work->zero_copy && (few || (gathers && work->bytes <= FEWER_THREADS_MOST));
     return form == WEIR_FORM_SLOTS ? (fewer ? WEIRI_FEW_THREADS : WEIRI_SLOT_THREADS)
            : work->alone           ? WEIRI_USUAL_PACKET_THREADS
                                    : WEIRI_PACKET_THREADS;

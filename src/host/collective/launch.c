@@ -78,7 +78,7 @@ weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_s
     return launch(collective, of->kernels[first + kernel], step, args);
 }
 
-/* Whether the move is an allgather by few blocks into registered memory, whose kernel has many registers. */
+/* Whether few blocks move the same bytes to all ranks, into registered memory: their kernel has many registers. */
 static bool spreads(const weiri_step *step, const weiri_move_args *args)
 {
     const weir_collective_move *m = &args->move;

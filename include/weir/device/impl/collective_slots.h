@@ -636,7 +636,8 @@ WEIR_FN void weir_zero_copy_spread(const weir_dev_collective *c, const weir_coll
     }
 }
 
-/* An allgather by few blocks into the peers' memory, in a kernel with many registers: all ranks get the same bytes. */
+/* An allgather or a broadcast by few blocks into the peers' memory, in a kernel with many registers: all ranks get the
+ * same bytes. */
 WEIR_FN weir_status weir_collective_spread(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
