@@ -271,8 +271,8 @@ typedef struct weiri_step {
     uint32_t dtype; /* type and operation of a reduction's kernel; an average of integers between hosts adds words of */
     uint32_t op;    /* 64 bits */
     uint32_t threads;
-    const weiri_team_memory *send; /* registered memory that has all of send, or of recv; NULL if none has. An exchange
-                                      has two memories of receives here */
+    const weiri_team_memory *send; /* registered memory that has all of send, or of recv; NULL if none has. For
+                                      an exchange: two memories of receives */
     const weiri_team_memory *recv;
     void *stream;
 } weiri_step;
@@ -332,7 +332,7 @@ weir_status weiri_life_prepare_registrations(weir_collective *collective);
 weir_status weiri_life_begin_registration(weir_collective *collective, uint32_t index);
 /* Kernels that use registration `index` end in an error from here on. */
 weir_status weiri_life_end_registration(weir_collective *collective, uint32_t index);
-/* What kernels have of all registrations; see weir_collective_exchange.bases. */
+/* The table of all registrations for kernels (weir_collective_exchange.bases). NULL before the first one. */
 const uint64_t *weiri_life_bases(const weir_collective *collective);
 /* Number and generation of a registration, as in weir_dev_collective.lives; 0 for NULL. */
 uint64_t weiri_life_of(const weir_collective *collective, const weiri_team_memory *memory);

@@ -119,7 +119,7 @@ WEIR_FN uint32_t weir_ring_ready(const weir_dev_collective *c, const weir_exchan
 
 /* ---- the way of a piece ---------------------------------------------------------------------------------------- */
 
-/* What the two ends of a transfer must have in common; the lower half of the second word is for the text. */
+/* Fills this rank's call of a transfer, which the ends compare. The lower half of the second word is for the text. */
 WEIR_FN void weir_exchange_what(const weir_collective_exchange *x, uint32_t lane, weir_exchange_turn turn,
                                 uint64_t *words)
 {
@@ -221,12 +221,6 @@ WEIR_FN void weir_exchange_place_inside(const weir_dev_collective *c, const weir
                             : (uint32_t)weir_least(share, (int64_t)slot - (s->grown != 0 ? 0 : x->lined));
 }
 
-/* The bytes of the piece's next message. */
-WEIR_FN uint64_t weir_exchange_message_bytes(const weir_exchange_state *s)
-{
-    return (uint64_t)(s->direct ? s->left : weir_least(s->left, (int64_t)s->room));
-}
-
 /* The same for any piece. Inlined, it would cost the kernel between hosts half of its registers. */
 WEIR_FN_FLAT void weir_exchange_place(const weir_dev_collective *c, const weir_exchange_rails *r,
                                       const weir_collective_exchange *x, uint32_t lane, uint32_t column,
@@ -239,6 +233,12 @@ WEIR_FN_FLAT void weir_exchange_place(const weir_dev_collective *c, const weir_e
     s->room = (uint32_t)r->bytes;
     s->direct = 0;
     s->lined = 0;
+}
+
+/* The bytes of the piece's next message. */
+WEIR_FN uint64_t weir_exchange_message_bytes(const weir_exchange_state *s)
+{
+    return (uint64_t)(s->direct ? s->left : weir_least(s->left, (int64_t)s->room));
 }
 
 /* Ends a wait for the lane's peer. */
