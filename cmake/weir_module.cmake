@@ -34,6 +34,8 @@ function(weir_module list source)
     if(WEIR_WERROR)
         list(APPEND flags --Werror=all-warnings)
     endif()
+    separate_arguments(users UNIX_COMMAND "${CMAKE_CUDA_FLAGS}")
+    list(APPEND flags ${users})
     set(binary ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
     set(script ${PROJECT_SOURCE_DIR}/cmake/weir_module_bytes.cmake)
     add_custom_command(OUTPUT ${bytes}
