@@ -228,9 +228,9 @@ bool attempt(const Bench *b, const Case &c, uint32_t host_ranks, bool *right, st
     if (graph != nullptr) {
         weir_graph_destroy(device, graph);
     }
-    const auto wrong_in = std::mismatch(in.begin(), in.end(), image.want_in.begin()).first - in.begin();
-    const auto wrong_out = std::mismatch(out.begin(), out.end(), image.want_out.begin()).first - out.begin();
-    *right = in == image.want_in && out == image.want_out;
+    const size_t wrong_in = first_difference(in, image.want_in);
+    const size_t wrong_out = first_difference(out, image.want_out);
+    *right = wrong_in == in.size() && wrong_out == out.size();
     *text = "first wrong bytes: " + std::to_string(wrong_in) + " of in, " + std::to_string(wrong_out) + " of out";
     return fine;
 }

@@ -3,8 +3,6 @@
 #ifndef WEIRT_COLLECTIVE_TRANSFERS_H
 #define WEIRT_COLLECTIVE_TRANSFERS_H
 
-#include <algorithm>
-
 #include "test/collective/operations.h"
 #include "test/harness/checks.h"
 
@@ -19,8 +17,6 @@ struct Transfer {
 using Transfers = std::vector<Transfer>;
 
 inline uint64_t bytes_of(const Transfer &t) { return t.count * weir_dtype_bytes(t.dtype); }
-
-inline uint8_t byte_of(const Transfer &t, uint64_t i) { return static_cast<uint8_t>(mix(mix(t.id) ^ i)); }
 
 inline Transfers random_transfers(uint64_t seed, uint32_t ranks, uint32_t transfers, uint64_t longest)
 {
@@ -75,9 +71,11 @@ inline List list_of(const Bench *b, const Transfers &all, uint64_t seed)
 
 inline Bytes data_of(const Transfer &t)
 {
+    const uint64_t seed = mix(t.id);
     Bytes data(bytes_of(t));
-    for (uint64_t i = 0; i < data.size(); i++) {
-        data[i] = byte_of(t, i);
+    uint64_t i = 0;
+    for (uint8_t &byte : data) {
+        byte = static_cast<uint8_t>(mix(seed ^ i++));
     }
     return data;
 }
@@ -111,8 +109,8 @@ inline std::string wrong(const Bench *b, const List &list)
     if (weir_device_copy(b->comm.device, have.data(), base, have.size()) != WEIR_OK) {
         return weir_last_error();
     }
-    const auto differ = std::mismatch(have.begin(), have.end(), want.begin());
-    return differ.first == have.end() ? "" : "byte " + std::to_string(differ.first - have.begin()) + " of the memory";
+    const size_t at = first_difference(have, want);
+    return at == have.size() ? "" : "byte " + std::to_string(at) + " of the memory";
 }
 
 inline std::string text_of(const Transfers &all)
