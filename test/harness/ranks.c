@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,7 @@ typedef struct failure {
 typedef struct weirt_shared {
     uint32_t stage;
     uint32_t size;
+    bool one_gpu_each;
     _Alignas(16) char arg[WEIRT_ARG_MAX];
     uint32_t failure_count; /* may exceed FAILURES_MAX; the rest is dropped */
     failure failures[FAILURES_MAX];
@@ -286,6 +288,35 @@ static void complain_rank(void *context, const char *text)
 
 static void anchor(void) {}
 
+/* Leaves this process only GPU `rank` of those that it sees: an entry of CUDA_VISIBLE_DEVICES, otherwise a number. */
+static void see_one_gpu(uint32_t rank)
+{
+    char name[64];
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    snprintf(name, sizeof name, "%u", rank);
+    for (uint32_t i = 0; list != NULL && list[0] != '\0' && i <= rank; i++) {
+        size_t length = strcspn(list, ",");
+        if (i == rank) {
+            snprintf(name, sizeof name, "%.*s", (int)length, list);
+        }
+        list += length + (list[length] == ',');
+    }
+    setenv("CUDA_VISIBLE_DEVICES", name, 1);
+}
+
+/* Moves this process into the network namespace of WEIR_TEST_NETWORK_rank, if that is set. */
+static void enter_network(uint32_t rank)
+{
+    char name[32];
+    snprintf(name, sizeof name, "WEIR_TEST_NETWORK_%u", rank);
+    const char *path = getenv(name);
+    const int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (path != NULL && setns(fd, CLONE_NEWNET) != 0) {
+        fprintf(stderr, "harness: rank %u cannot enter %s: %s\n", rank, path, strerror(errno));
+        _exit(127);
+    }
+}
+
 int weirt_rank_main(int argc, char **argv)
 {
     if (argc != 5 || strcmp(argv[1], RANK_ARGUMENT) != 0) {
@@ -303,6 +334,10 @@ int weirt_rank_main(int argc, char **argv)
     weirt_rank rank;
     weirt_checks checks;
     rank_init(&rank, shared, (uint32_t)strtoul(argv[3], NULL, 10));
+    enter_network(rank.rank);
+    if (shared->one_gpu_each) {
+        see_one_gpu(rank.rank);
+    }
     shared->pids[rank.rank] = getpid();
     weirt_checks_begin(&checks);
     fn(&rank);
@@ -371,37 +406,7 @@ static void run_threads(weirt_shared *shared, weirt_rank_fn fn)
     weirt_checks_end(&checks, strcmp(weirt_stages[shared->stage].kind, "gpu") == 0, complain_test, NULL);
 }
 
-static bool one_gpu_each;
-
-void weirt_one_gpu_each(void) { one_gpu_each = true; }
-
-/* Entry `rank` of the GPUs that this process sees: from its CUDA_VISIBLE_DEVICES, otherwise a number. */
-static void name_gpu(uint32_t rank, char name[64])
-{
-    const char *list = getenv("CUDA_VISIBLE_DEVICES");
-    snprintf(name, 64, "%u", rank);
-    for (uint32_t i = 0; list != NULL && list[0] != '\0' && i <= rank; i++) {
-        size_t length = strcspn(list, ",");
-        if (i == rank) {
-            snprintf(name, 64, "%.*s", (int)length, list);
-        }
-        list += length + (list[length] == ',');
-    }
-}
-
-/* Moves this process into the network namespace of WEIR_TEST_NETWORK_rank, if that is set. */
-static void enter_network(uint32_t rank)
-{
-    char name[32];
-    snprintf(name, sizeof name, "WEIR_TEST_NETWORK_%u", rank);
-    const char *path = getenv(name);
-    const int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (path != NULL && setns(fd, CLONE_NEWNET) != 0) {
-        fprintf(stderr, "harness: rank %u cannot enter %s: %s\n", rank, path, strerror(errno));
-        _exit(127);
-    }
-}
-
+/* The process id; 0 if the process does not start, which is then a failure of the test. */
 static pid_t start_process(int fd, uint32_t rank, weirt_rank_fn fn)
 {
     char fd_text[16];
@@ -410,19 +415,17 @@ static pid_t start_process(int fd, uint32_t rank, weirt_rank_fn fn)
     snprintf(fd_text, sizeof fd_text, "%d", fd);
     snprintf(rank_text, sizeof rank_text, "%u", rank);
     snprintf(function_text, sizeof function_text, "%llu", (unsigned long long)((uintptr_t)fn - (uintptr_t)anchor));
-    char gpu[64];
-    name_gpu(rank, gpu);
-    pid_t pid = fork();
-    if (pid == 0) {
-        enter_network(rank);
-        if (one_gpu_each) {
-            setenv("CUDA_VISIBLE_DEVICES", gpu, 1);
-        }
-        char name[] = "/proc/self/exe";
-        char argument[] = RANK_ARGUMENT;
-        char *const argv[] = { name, argument, fd_text, rank_text, function_text, NULL };
-        execv("/proc/self/exe", argv);
-        _exit(127);
+    char name[] = "/proc/self/exe";
+    char argument[] = RANK_ARGUMENT;
+    char *const argv[] = { name, argument, fd_text, rank_text, function_text, NULL };
+    pid_t pid = 0;
+    /* posix_spawn copies no page tables; those of a test that has touched much memory are large. */
+    const int error = posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ);
+    if (error != 0) {
+        char text[96];
+        snprintf(text, sizeof text, "rank %u, a process, does not start: %s", rank, strerror(error));
+        weirt_report_failure(__FILE__, __LINE__, text);
+        return 0;
     }
     return pid;
 }
@@ -456,12 +459,12 @@ static bool only_stopped(const weirt_shared *shared, const pid_t *pids)
 static void run_processes(weirt_shared *shared, int fd, weirt_rank_fn fn)
 {
     pid_t pids[WEIRT_RANKS_MAX];
-    uint32_t left = shared->size;
+    uint32_t left = 0;
     uint64_t end = run_deadline();
     for (uint32_t i = 0; i < shared->size; i++) {
         pids[i] = start_process(fd, i, fn);
+        left += pids[i] != 0;
     }
-    one_gpu_each = false;
     while (left != 0) {
         bool late = weirt_now_ms() > end;
         bool stopped = only_stopped(shared, pids);
@@ -487,6 +490,10 @@ static void run_processes(weirt_shared *shared, int fd, weirt_rank_fn fn)
     }
 }
 
+static bool one_gpu_each; /* in the next run */
+
+void weirt_one_gpu_each(void) { one_gpu_each = true; }
+
 static void run(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn, const void *arg, void *back,
                 size_t arg_bytes)
 {
@@ -504,6 +511,8 @@ static void run(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn, cons
     }
     shared->stage = (uint32_t)(stage - weirt_stages);
     shared->size = ranks;
+    shared->one_gpu_each = one_gpu_each && stage->processes;
+    one_gpu_each = false;
     if (arg_bytes != 0) {
         memcpy(shared->arg, arg, arg_bytes);
     }
