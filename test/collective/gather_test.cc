@@ -6,7 +6,7 @@ namespace {
 
 constexpr uint64_t room = rooted_room(8, 700);
 
-weir_collective_opts opts_of(const weirt_rank *rank)
+weir_collective_opts gather_opts(const weirt_rank *rank)
 {
     weir_collective_opts opts = {};
     opts.size = sizeof opts;
@@ -19,7 +19,7 @@ weir_collective_opts opts_of(const weirt_rank *rank)
 
 void random_calls(weirt_rank *rank)
 {
-    const weir_collective_opts opts = opts_of(rank);
+    const weir_collective_opts opts = gather_opts(rank);
     Bench bench;
     bool fine = bench_open(rank, &opts, 2 * room, 0, &bench);
     uint64_t seed = 1;
@@ -52,7 +52,7 @@ void refused(const Bench *b, const char *part, weir_status status, weir_status e
 
 void arguments(weirt_rank *rank)
 {
-    const weir_collective_opts opts = opts_of(rank);
+    const weir_collective_opts opts = gather_opts(rank);
     Bench bench;
     if (bench_open(rank, &opts, 2 * room, 0, &bench)) {
         weir_collective *c = bench.collective;
@@ -80,7 +80,7 @@ TEST_P(GatherV, RefusesBadArguments) { run(2, arguments); }
 
 void differs(weirt_rank *rank)
 {
-    const weir_collective_opts opts = opts_of(rank);
+    const weir_collective_opts opts = gather_opts(rank);
     Bench bench;
     if (bench_open(rank, &opts, 4096, 0, &bench)) {
         const weir_extent extents[] = { { 0, 4 }, { 4, 4 }, { rank->rank == 1 ? 9u : 8u, 4 } };

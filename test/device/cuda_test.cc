@@ -23,8 +23,6 @@ extern "C" {
 #include "test/harness/checks.h"
 #include "test/harness/cuda_foreign.h"
 
-extern char **environ;
-
 namespace {
 
 const char role_variable[] = "WEIRT_CUDA_ROLE"; // set in the processes that a case starts

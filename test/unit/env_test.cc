@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <weir/env.h>
@@ -15,8 +16,6 @@ extern "C" {
 #include "src/host/base/env.h"
 #include "src/host/base/log.h"
 }
-
-extern char **environ;
 
 namespace {
 
