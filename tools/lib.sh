@@ -195,7 +195,8 @@ jobs=$(nproc)
 
 # Searches the same places as cmake/weir_cuda.cmake.
 has_nvcc() { command -v nvcc >/dev/null || [ -x "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc" ]; }
-nvcc_knows() { PATH=$PATH:${CUDA_PATH:-/usr/local/cuda}/bin nvcc --help | grep -qe "$1"; }
+# Whether the help of nvcc has $1. Without -q: a grep that ends early would make nvcc fail.
+nvcc_knows() { PATH=$PATH:${CUDA_PATH:-/usr/local/cuda}/bin nvcc --help | grep -e "$1" >/dev/null; }
 has_gpu() { [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; }
 
 # The architecture of the first GPU, in the format of WEIR_CUDA_ARCHS. 90 without a GPU and for newer GPUs: their driver
