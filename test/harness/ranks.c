@@ -490,7 +490,7 @@ static void run_processes(weirt_shared *shared, int fd, weirt_rank_fn fn)
     }
 }
 
-static bool one_gpu_each; /* in the next run */
+static _Thread_local bool one_gpu_each; /* in this thread's next run */
 
 void weirt_one_gpu_each(void) { one_gpu_each = true; }
 
