@@ -1,11 +1,19 @@
 # weir_join(LIST): replaces the C++ sources in LIST by files that each include some of them, so that the templates of
 # GoogleTest are instantiated once for several sources: this halves the time of a whole build. Each source lies in a
-# namespace that has its name. Its headers come first, outside of the namespaces, where their guards keep them.
+# namespace that has its name. Its headers come first, outside of the namespaces, where their guards keep them. A
+# source with kernels stays alone: the device headers that it includes are part of what its kernels say about themselves.
 function(weir_join list)
     set(sources ${${list}})
     list(FILTER sources INCLUDE REGEX "[.]cc$")
     set(rest ${${list}})
     list(FILTER rest EXCLUDE REGEX "[.]cc$")
+    foreach(source IN LISTS sources)
+        file(STRINGS ${source} kernels REGEX "WEIR_KERNEL\\(")
+        if(kernels)
+            list(REMOVE_ITEM sources ${source})
+            list(APPEND rest ${source})
+        endif()
+    endforeach()
     set(number 0)
     while(sources)
         list(SUBLIST sources 0 6 some)
