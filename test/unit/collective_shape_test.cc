@@ -180,18 +180,23 @@ weir_collective_form form_of(const weir_collective *c, uint64_t bytes)
 }
 
 // The most bytes for each multiprocessor of an SM limit that lines carry, by operation and with registered memory.
-// There the bound of reductions grows by 2 KiB with each multiprocessor.
+// There the bound of reductions grows with each multiprocessor, by half a KiB between two ranks and by 2 KiB among
+// more.
 TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
 {
     const struct {
         weir_collective_kind kind;
+        uint32_t ranks;
         bool zero_copy;
         uint64_t kib;
-        uint64_t more;
+        uint64_t halves; // of a KiB
     } rows[] = {
-        { WEIR_ALLREDUCE, false, 300, 0 },    { WEIR_REDUCE_SCATTER, false, 300, 0 }, { WEIR_BROADCAST, false, 300, 0 },
-        { WEIR_ALLGATHER, false, 600, 0 },    { WEIR_ALL_TO_ALL, false, 600, 0 },     { WEIR_ALLREDUCE, true, 38, 2 },
-        { WEIR_REDUCE_SCATTER, true, 72, 2 }, { WEIR_ALLGATHER, true, 70, 0 },        { WEIR_ALL_TO_ALL, true, 200, 0 },
+        { WEIR_ALLREDUCE, 2, false, 300, 0 },    { WEIR_REDUCE_SCATTER, 2, false, 300, 0 },
+        { WEIR_BROADCAST, 2, false, 300, 0 },    { WEIR_ALLGATHER, 2, false, 600, 0 },
+        { WEIR_ALL_TO_ALL, 2, false, 600, 0 },   { WEIR_ALLREDUCE, 2, true, 38, 1 },
+        { WEIR_ALLREDUCE, 4, true, 38, 4 },      { WEIR_REDUCE_SCATTER, 2, true, 48, 1 },
+        { WEIR_REDUCE_SCATTER, 4, true, 72, 4 }, { WEIR_ALLGATHER, 2, true, 70, 0 },
+        { WEIR_ALL_TO_ALL, 2, true, 200, 0 },
     };
     weir_collective c = make(132, 2, false);
     c.device.packet_room = 64 << 20;
@@ -204,11 +209,12 @@ TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
                 c.forced = forced ? limit : 0;
                 c.limited = !forced;
                 c.sm_limit = forced ? 132 : limit;
-                const uint64_t most = limit * ((row.kib + row.more * limit) << 10);
-                weiri_work work = work_of(row.kind, most, most / 2);
+                c.device.ranks = row.ranks;
+                const uint64_t most = limit * ((row.kib + row.halves * limit / 2) << 10);
+                weiri_work work = work_of(row.kind, most, most / row.ranks);
                 work.zero_copy = row.zero_copy;
                 EXPECT_EQ(form_for(&c, work), WEIR_FORM_LINES) << row.kind << " by " << limit;
-                work = work_of(row.kind, most + 2, most / 2 + 1);
+                work = work_of(row.kind, most + row.ranks, most / row.ranks + 1);
                 work.zero_copy = row.zero_copy;
                 EXPECT_EQ(form_for(&c, work), WEIR_FORM_SLOTS) << row.kind << " by " << limit;
             }

@@ -70,13 +70,21 @@ uint32_t weiri_choice_limit(const weir_collective *collective)
  * The bounds are KiB where both took the same time between two H100 (2026-11-25, collectives-forms-2xh100.csv and
  * collectives-zero-copy-2xh100.csv). Between 4 and 32 blocks they lay at 256 to 500 for reductions and 420 to 1,100 for
  * moves. With zero copies they lay near 200 for moves, and near 70 for allgather since it has a kernel for few blocks
- * (two H200, 2026-11-26). Those of reductions grew with the number of blocks: allreduce 50, 66, 53, 75 for 4, 7, 9, 16
- * blocks; reduce_scatter 80, 100, 85, 110. */
+ * (two H200). Those of reductions grew with the number of blocks (two and four H200, 2026-11-26,
+ * collectives-zero-copy-2xh200.csv and -4xh200.csv):
+ *
+ *     blocks                            4     7     9    16    24
+ *     allreduce, two ranks             36    40    48    45    55
+ *     reduce_scatter, two ranks        43    53    54    55    61
+ *     allreduce, four ranks            41    49    57    73
+ *     reduce_scatter, four ranks       77    83   105   104 */
 static bool is_too_much_for_lines(const weir_collective *collective, const weiri_work *work, bool zero_copy)
 {
     const bool twice = ((REDUCTIONS | 1u << WEIR_BROADCAST) >> work->kind & 1) != 0;
     const uint32_t limit = weiri_choice_limit(collective);
-    const uint64_t reduced = (work->kind == WEIR_REDUCE_SCATTER ? 72 : 38) + 2 * (uint64_t)limit;
+    const bool pair = collective->device.ranks <= 2;
+    const uint64_t least = work->kind != WEIR_REDUCE_SCATTER ? 38 : pair ? 48 : 72;
+    const uint64_t reduced = least + (pair ? limit / 2 : 2 * (uint64_t)limit);
     const uint64_t moved = work->kind == WEIR_ALLGATHER && !work->in_place ? 70 : 200;
     const uint64_t most = zero_copy ? (twice ? reduced : moved) : twice ? 300 : 600;
     return limit != 0 && work->bytes > limit * (most << 10);
