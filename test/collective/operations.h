@@ -48,14 +48,13 @@ struct Operation {
 
 using Bytes = std::vector<uint8_t>;
 
-// The index of the first byte that differs; the size if the two are equal. memcmp comes first because a loop over
-// iterators takes most of the time of a test under the thread sanitizer.
+// The index of the first byte that differs; the size if the two are equal. == comes first: it is a memcmp, where a
+// search takes most of the time of a test under the thread sanitizer.
 inline size_t first_difference(const Bytes &have, const Bytes &want)
 {
-    if (std::memcmp(have.data(), want.data(), have.size()) == 0) {
-        return have.size();
-    }
-    return static_cast<size_t>(std::mismatch(have.begin(), have.end(), want.begin()).first - have.begin());
+    return have == want ? have.size()
+                        : static_cast<size_t>(std::mismatch(have.begin(), have.end(), want.begin(), want.end()).first -
+                                              have.begin());
 }
 
 constexpr uint64_t guard = 64;

@@ -230,7 +230,7 @@ bool attempt(const Bench *b, const Case &c, uint32_t host_ranks, bool *right, st
     }
     const size_t wrong_in = first_difference(in, image.want_in);
     const size_t wrong_out = first_difference(out, image.want_out);
-    *right = wrong_in == in.size() && wrong_out == out.size();
+    *right = in == image.want_in && out == image.want_out;
     *text = "first wrong bytes: " + std::to_string(wrong_in) + " of in, " + std::to_string(wrong_out) + " of out";
     return fine;
 }
