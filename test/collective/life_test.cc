@@ -1,6 +1,9 @@
 // The end of collectives and of registrations while kernels are queued, and while graphs live on.
 #include <thread>
 
+extern "C" {
+#include "src/host/comm/leave.h"
+}
 #include "test/collective/operations.h"
 #include "test/harness/checks.h"
 #include "test/harness/stage_test.h"
@@ -171,6 +174,11 @@ void abandoned_communicator(weirt_rank *rank)
         weir_collective_abandon(b.collective);
         weir_comm_abandon(b.comm.comm);
         weir_comm_abandon(b.comm.comm);
+        for (uint32_t ms = 0; ms < weirt_timeout_ms() && !weiri_leave_is_done(); ms++) {
+            weirt_sleep_ms(1);
+        }
+        WEIRT_EXPECT(rank, weiri_leave_is_done());
+        weir_comm_abandon(b.comm.comm); /* its memory is free by now */
         b.collective = nullptr;
         b.comm.comm = nullptr;
         (void)weirt_barrier(rank);

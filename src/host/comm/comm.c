@@ -449,7 +449,7 @@ static void end(void *context) { weiri_comm_put((weir_comm *)context); }
 
 void weir_comm_abandon(weir_comm *comm)
 {
-    if (comm == NULL || weiri_comm_forked(comm) || !weiri_exit_mark_abandoned(comm)) {
+    if (comm == NULL || !weiri_exit_mark_abandoned(comm)) { /* after an earlier call its memory may be gone */
         return;
     }
     pthread_mutex_lock(&comm->mutex);

@@ -74,7 +74,7 @@ bool weiri_exit_mark_abandoned(weir_comm *comm)
     while (at != NULL && at != comm) {
         at = at->next_alive;
     }
-    const bool marked = at != NULL && !at->abandoned;
+    const bool marked = at != NULL && !at->abandoned && !weiri_comm_forked(at);
     if (marked) {
         at->abandoned = true;
         __atomic_store_n(&at->keeps_slabs, true, __ATOMIC_RELAXED);
