@@ -83,7 +83,10 @@ def run_together(cases, environment):
         if os.path.exists(results):
             found = list(ElementTree.parse(results).getroot().iter("testcase"))
     for element in found:
-        element.set("name", names.pop(element.get("classname") + "." + element.get("name"), "unknown"))
+        case = element.get("classname") + "." + element.get("name")
+        if element.find("failure") is not None:
+            add_output(element, output_of(case, output))
+        element.set("name", names.pop(case, "unknown"))
         del element.attrib["classname"]
     if not names and (status == 0 or any(element.find("failure") is not None for element in found)):
         return found, cpu
@@ -100,12 +103,22 @@ def run_together(cases, environment):
     return alone, cpu
 
 
+def output_of(case, output):
+    """What a process printed during a case; it has the reports of ranks that are processes of their own."""
+    _, _, begun = output.partition(f"[ RUN      ] {case}\n")
+    return begun.partition("[ RUN      ]")[0]
+
+
 def failed(name, text):
     element = ElementTree.Element("testcase", name=name)
     ElementTree.SubElement(element, "failure", message="the process failed")
+    add_output(element, text)
+    return element
+
+
+def add_output(element, text):
     # Characters that XML forbids, such as those of terminal colours, become question marks.
     ElementTree.SubElement(element, "system-out").text = re.sub(r"[^\n\t\x20-\ufffd]", "?", text)
-    return element
 
 
 def timed(cases, environment):

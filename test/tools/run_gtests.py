@@ -25,6 +25,7 @@ def act(arguments):
     root = ElementTree.Element("testsuites")
     for name in names:
         suite, case = name.split(".")
+        print(f"[ RUN      ] {name}\nthe process says {name}", flush=True)
         if case == "Dies":
             os.abort()
         if case == "Sleeps":
@@ -53,7 +54,9 @@ def main():
         results = os.path.join(folder, "out.xml")
         run = subprocess.run([sys.executable, "-B", sys.argv[1], folder, results], stdout=subprocess.PIPE, text=True)
         found = {element.get("name"): outcome(element) for element in ElementTree.parse(results).getroot()}
-    if found != EXPECTED or run.returncode != 1:
+        said = next(element.findtext("system-out") for element in ElementTree.parse(results).getroot()
+                    if element.get("name") == "fake.Bad.Fails")
+    if found != EXPECTED or run.returncode != 1 or said != "the process says Bad.Fails\n":
         sys.exit(f"status {run.returncode}, results {found} instead of {EXPECTED}\n{run.stdout}")
 
 
