@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <string>
+#include <system_error>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -51,6 +54,23 @@ inline Ended weirt_command(const std::string &command, const Variables &variable
     const int status = pclose(output);
     ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     ended.ms = weirt_now_ms() - ended.ms;
+    return ended;
+}
+
+// mpirun of Open MPI with more ranks than cores, also as root. Its files are in a folder that no other mpirun uses: two
+// that start at the same time may fail while both make or remove the usual one.
+inline Ended weirt_mpirun(const std::string &arguments, Variables variables = {})
+{
+    char folder[] = "/tmp/weirt-mpi-XXXXXX";
+    if (mkdtemp(folder) == nullptr) {
+        return { -1, "no temporary folder", 0 };
+    }
+    variables["OMPI_MCA_orte_tmpdir_base"] = folder;
+    variables["OMPI_ALLOW_RUN_AS_ROOT"] = "1";
+    variables["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
+    const Ended ended = weirt_command("mpirun --oversubscribe " + arguments, variables);
+    std::error_code error;
+    std::filesystem::remove_all(folder, error);
     return ended;
 }
 

@@ -73,12 +73,9 @@ protected:
         EXPECT_TRUE(three.has("This program has 2 ranks; PMIx started 3")) << three.text;
     }
 
-    // Also works as root, and with more ranks than cores.
     static Ended mpirun(uint32_t ranks, const std::string &command, const Variables &variables = {})
     {
-        Variables all = { { "OMPI_ALLOW_RUN_AS_ROOT", "1" }, { "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1" } };
-        all.insert(variables.begin(), variables.end());
-        return weirt_command("mpirun --oversubscribe -n " + std::to_string(ranks) + " " + command, all);
+        return weirt_mpirun("-n " + std::to_string(ranks) + " " + command, variables);
     }
 
     static std::string program(const std::string &name)

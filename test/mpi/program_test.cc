@@ -18,12 +18,12 @@ std::string library()
 
 const Variables on_cpu = { { "WEIR_MPI_DEVICE", "cpu:0" } };
 
-// Two ranks; also as root, and with more ranks than cores. `settings` reach the ranks alone. The library is in front of
+// Two ranks. `settings` reach the ranks alone. The library is in front of
 // MPI unless `bare`. Under sanitizers the program is linked with it.
 Ended mpirun(const std::string &cases, const Variables &settings = on_cpu, bool bare = false,
              const std::string &program = "weir-mpi-program")
 {
-    std::string line = "mpirun --oversubscribe -n 2 -x WEIR_CPU_THREADS=4";
+    std::string line = "-n 2 -x WEIR_CPU_THREADS=4";
     const std::string sanitizer = weirt_sanitizer();
     if (sanitizer == "thread") {
         line += " -x TSAN_OPTIONS=suppressions=" WEIRT_TSAN_SUPPRESSIONS;
@@ -36,10 +36,8 @@ Ended mpirun(const std::string &cases, const Variables &settings = on_cpu, bool 
     for (const auto &variable : settings) {
         line += " -x '" + variable.first + "=" + variable.second + "'";
     }
-    return weirt_command(line + " " + weirt_beside(program) + " " + cases, { { "OMPI_ALLOW_RUN_AS_ROOT", "1" },
-                                                                             { "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1" },
-                                                                             { "OMPI_MCA_pml", "ob1" },
-                                                                             { "OMPI_MCA_btl", "self,vader" } });
+    return weirt_mpirun(line + " " + weirt_beside(program) + " " + cases,
+                        { { "OMPI_MCA_pml", "ob1" }, { "OMPI_MCA_btl", "self,vader" } });
 }
 
 void expect_right(const Ended &ended, const std::string &cases)
