@@ -341,6 +341,35 @@ void two_communicators(weirt_rank *rank)
 
 TEST_P(Window, TwoCommunicators) { run(2, two_communicators, 1, 4); }
 
+// Each block has its number, and those of a multiprocessor are in a row, in the order of blocks.
+void numbers(weirt_rank *rank)
+{
+    Bench bench;
+    if (open_script(rank, &bench, 1)) {
+        const uint32_t blocks = bench.ranks;
+        const weirt_window_step index = step_of(WEIRT_CALL_INDEX, ANY, 0);
+        bench.run(rank, Script(blocks, { index, index }));
+        for (uint32_t k = 0; k < 2; k++) {
+            std::vector<uint32_t> processors(blocks, UINT32_MAX);
+            std::vector<uint32_t> numbers(blocks, UINT32_MAX);
+            for (uint32_t block = 0; block < blocks; block++) {
+                const weirt_window_result &got = bench.result(block, k);
+                if (WEIRT_EXPECT(rank, got.tag < blocks) && WEIRT_EXPECT(rank, numbers[got.tag] == UINT32_MAX)) {
+                    numbers[got.tag] = block;
+                    processors[got.tag] = got.source;
+                }
+            }
+            for (uint32_t i = 1; i < blocks; i++) {
+                WEIRT_EXPECT(rank, processors[i] > processors[i - 1] ||
+                                       (processors[i] == processors[i - 1] && numbers[i] > numbers[i - 1]));
+            }
+        }
+    }
+    close_script(rank, &bench);
+}
+
+TEST_P(Window, BlocksAreNumberedByMultiprocessor) { run(2, numbers, 7, 4); }
+
 // ---- random scripts ------------------------------------------------------------------------------------------------
 
 constexpr uint32_t SCRIPTS = 60;

@@ -62,7 +62,8 @@ TEST(WindowLayout, PlacesFollowEachOther)
         EXPECT_GE(at.arrived, at.taken + devices * ranks * 8);
         EXPECT_GE(at.shared_bytes, at.arrived + devices * 8);
         EXPECT_GE(at.rounds, 8u);
-        EXPECT_GE(at.sent, at.rounds + 8);
+        EXPECT_EQ(at.blocks, at.rounds + WEIR_CELL_BYTES);
+        EXPECT_GE(at.sent, at.blocks + ranks * 16);
         EXPECT_GE(at.lines, at.sent + devices * ranks * 8);
         EXPECT_GE(at.line_bytes, WEIR_WINDOW_LINE_HEAD + devices * sizeof(weir_dev_window_ring));
         EXPECT_GE(at.devices, at.lines + ranks * at.line_bytes);
@@ -88,6 +89,7 @@ TEST(WindowLayout, RingsOfAHandleAreInOrder)
     EXPECT_EQ(weir_window_ring_at(&window, 4, 2), 14 * 4 * 8u);
     char *last = reinterpret_cast<char *>(weir_window_states(&window, 4) + 3);
     EXPECT_LE(last, reinterpret_cast<const char *>(window.to));
+    EXPECT_LE(weir_window_block(&window, 4) + 2, window.sent);
     EXPECT_EQ(reinterpret_cast<char *>(window.taken), shared.data() + window.taken_at);
 }
 
@@ -432,6 +434,23 @@ TEST_F(Refused, PartialOverlaps)
     expect(put(1, 0, 0, 0, 4, 8), WEIR_ERR_INVALID, WEIR_DOING_WINDOW_OVERLAP, WEIR_NO_PEER, 0, 4);
     expect(put_notify(1, 0, 7, 0, 0, 8), WEIR_ERR_INVALID, WEIR_DOING_WINDOW_OVERLAP, WEIR_NO_PEER, 7, 0);
     EXPECT_EQ(put(1, 0, 8, 0, 0, 8), WEIR_OK);
+}
+
+TEST_F(Refused, NumbersOfMoreBlocksThanRanks)
+{
+    weir_coop coop = weir_coop_part(0, 1);
+    uint32_t index = 77;
+    coop.block_size = 1;
+    coop.blocks = 1;
+    EXPECT_EQ(weir_dev_window_index(world.window(0), &index, coop), WEIR_ERR_INVALID);
+    EXPECT_EQ(weir_dev_control_status(&world.device(0).control), WEIR_OK);
+    coop.scope = WEIR_COOP_BLOCK;
+    EXPECT_EQ(weir_dev_window_index(world.window(0), &index, coop), WEIR_OK);
+    EXPECT_EQ(index, 0u);
+    coop.blocks = world.window(0)->ranks + 1;
+    expect(weir_dev_window_index(world.window(0), &index, coop), WEIR_ERR_RANGE, WEIR_DOING_WINDOW_AT, WEIR_NO_PEER, 2,
+           2);
+    EXPECT_EQ(index, 0u);
 }
 
 TEST_F(Refused, OtherGroups)

@@ -31,6 +31,7 @@ void weirt_weak_write(void *p, const void *v, size_t bytes);
 void weirt_weak_relax(uint32_t reads);
 uint64_t weirt_weak_clock_ns(void);
 uint32_t weirt_weak_block_or(void *block, uint32_t value);
+uint32_t weirt_weak_multiprocessor(void);
 
 #if defined(__cplusplus)
 }
@@ -47,5 +48,6 @@ uint32_t weirt_weak_block_or(void *block, uint32_t value);
     weirt_weak_compare_exchange(p, expected, v, order, WEIRT_WEAK_##scope)
 #define WEIR_CPU_READ(p, v) weirt_weak_read(p, &(v), sizeof *(p))
 #define WEIR_CPU_WRITE(p, v) weirt_weak_write(p, &(v), sizeof *(p))
+#define WEIR_CPU_MULTIPROCESSOR() weirt_weak_multiprocessor()
 
 #endif

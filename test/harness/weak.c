@@ -455,6 +455,8 @@ void weirt_weak_relax(uint32_t reads)
     }
 }
 
+uint32_t weirt_weak_multiprocessor(void) { return self == NULL ? 0 : self->index / 2 % 2; }
+
 uint64_t weirt_weak_clock_ns(void) { return self == NULL ? 0 : STEP_NS * (m->report->steps + 1); }
 
 uint32_t weirt_weak_block_or(void *block, uint32_t value_or)

@@ -11,6 +11,8 @@
  * other's device. Loads are not delayed. If a later store of the same thread could be seen before a load is done, this
  * is found as a race with the store that answers.
  *
+ * A device has two multiprocessors, which take pairs of threads in turn.
+ *
  * One thread runs at a time; at each access the seed decides which thread is next. Time is simulated too: a run depends
  * only on its seed. */
 #ifndef WEIRT_WEAK_H

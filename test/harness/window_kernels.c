@@ -249,6 +249,9 @@ WEIR_FN weir_status make_call(const weir_dev_window_rank *self, const weirt_wind
         return weir_dev_window_take(self, step->peer, tag, taken, block);
     case WEIRT_CALL_FLUSH:
         return weir_dev_window_flush(self, step->peer, block);
+    case WEIRT_CALL_INDEX:
+        taken->source = weir_arch_multiprocessor();
+        return weir_dev_window_index(self->window, &taken->tag, block);
     default:
         return weir_dev_window_barrier(self->window, block);
     }

@@ -55,7 +55,8 @@ enum {
     WEIRT_CALL_POLL_UNTIL, /* until it is not pending */
     WEIRT_CALL_TAKE,
     WEIRT_CALL_FLUSH,
-    WEIRT_CALL_BARRIER
+    WEIRT_CALL_BARRIER,
+    WEIRT_CALL_INDEX /* the result has the multiprocessor in `source` and the index in `tag` */
 };
 
 /* A call of a script. It is repeated `times` times (0: once) while it succeeds; each time a tag that is not

@@ -461,6 +461,44 @@ struct Meeting : Window {
 
 TEST(LitmusWindow, AfterABarrierEveryRankSeesThePutsBeforeIt) { holds<Meeting>(MAPPED_ORDERS); }
 
+// Four blocks of two threads, of which blocks 0 and 2 share a multiprocessor, as do 1 and 3, number themselves twice.
+struct Numbered : Window {
+    static constexpr uint32_t threads = 8;
+    static uint32_t device(uint32_t) { return 0; }
+    weirt_weak_block block[4] = {};
+    uint32_t index[8][2] = {};
+
+    Numbered() : Window(1, 4, 2) {}
+    void thread(uint32_t i)
+    {
+        weir_coop coop = weir_coop_part(i % 2, 2);
+        coop.block_rank = i % 2;
+        coop.block_size = 2;
+        coop.block = i / 2;
+        coop.blocks = 4;
+        coop.scope = WEIR_COOP_BLOCK;
+        coop.host = &block[i / 2];
+        block[i / 2].threads = 2;
+        for (uint32_t round = 0; round < 2; round++) {
+            check(weir_dev_window_index(window(0), &index[i][round], coop));
+        }
+    }
+    bool right() const
+    {
+        const uint32_t expected[] = { 0, 2, 1, 3 };
+        bool same = failed == 0;
+        for (uint32_t i = 0; i < threads; i++) {
+            same = same && index[i][0] == expected[i / 2] && index[i][1] == expected[i / 2];
+        }
+        return same;
+    }
+};
+
+TEST(LitmusWindow, BlocksOfAMultiprocessorAreNumberedInARow)
+{
+    holds<Numbered>(OWN_ORDERS | WEIRT_WEAK_NO_BARRIER | WEIRT_WEAK_NO_ATOMIC);
+}
+
 // ---- what is not promised -------------------------------------------------------------------------------------
 
 // Data that is put behind a notification.

@@ -117,6 +117,7 @@ WEIR_FN uint64_t weir_cpu_compare_exchange(uint64_t *p, uint64_t expected, uint6
 /* Ordinary accesses of the type of `*p`. A GPU uses these two as well. */
 #define WEIR_CPU_READ(p, v) ((v) = *(p))
 #define WEIR_CPU_WRITE(p, v) (*(p) = (v))
+#define WEIR_CPU_MULTIPROCESSOR() 0u
 #endif
 
 /* ---- loads ------------------------------------------------------------------------------------------ */
@@ -719,7 +720,7 @@ WEIR_FN uint32_t weir_arch_multiprocessor(void)
     asm volatile("mov.u32 %0, %%smid;" : "=r"(number));
     return number;
 #else
-    return 0;
+    return WEIR_CPU_MULTIPROCESSOR();
 #endif
 }
 

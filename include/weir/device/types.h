@@ -31,7 +31,7 @@
     NOUN(6, port_channel, 1u)   \
     NOUN(7, collective, 4u)     \
     NOUN(8, rails, 3u)          \
-    NOUN(9, window, 1u)         \
+    NOUN(9, window, 2u)         \
     NOUN(10, table, 2u)         \
     NOUN(11, layout, 1u)        \
     NOUN(12, halo, 1u)

@@ -637,4 +637,46 @@ WEIR_FN weir_status weir_dev_window_barrier(const weir_dev_window *window, weir_
     return status;
 }
 
+/* ---- blocks ---------------------------------------------------------------------------------------------------- */
+
+/* Numbers the blocks of the grid by multiprocessor: blocks that share one get consecutive numbers, in *index. If each
+ * block is the rank of this number, neighbouring ranks share a multiprocessor, and one works while the other waits.
+ * All blocks of this device's grid make the call, and meet in it; the grid has at most window->ranks blocks. The
+ * numbers may differ in each launch. On the CPU device a block keeps its number. */
+WEIR_FN weir_status weir_dev_window_index(const weir_dev_window *window, uint32_t *index, weir_coop coop)
+{
+    weir_dev_control *control = window->barrier.control;
+    uint64_t *mine = weir_window_block(window, coop.block);
+    if (WEIR_UNLIKELY(coop.scope != WEIR_COOP_GRID && coop.scope != WEIR_COOP_BLOCK)) {
+        return WEIR_ERR_INVALID;
+    }
+    if (WEIR_UNLIKELY(coop.blocks > window->ranks)) {
+        return weir_dev_window_fail(control, WEIR_ERR_RANGE, WEIR_DOING_WINDOW_AT, WEIR_NO_PEER, coop.blocks - 1,
+                                    window->ranks, 0);
+    }
+    (void)weir_coop_sync(weir_coop_block(coop)); /* all threads have left an earlier call */
+    if (coop.block_rank == 0) {
+        weir_arch_store_relaxed_dev_u64(&mine[0], weir_arch_multiprocessor());
+        weir_arch_store_relaxed_dev_u64(&mine[1], 0);
+    }
+    coop.scope = WEIR_COOP_GRID;
+    coop.barrier = &window->barrier;
+    const weir_status status = weir_coop_agree(coop, control, WEIR_OK);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    const uint64_t own = weir_arch_load_relaxed_dev_u64(&mine[0]);
+    uint64_t before = 0;
+    for (uint32_t i = coop.block_rank; i < coop.blocks; i += coop.block_size) {
+        const uint64_t other = weir_arch_load_relaxed_dev_u64(weir_window_block(window, i));
+        before += other < own || (other == own && i < coop.block);
+    }
+    if (before != 0) {
+        weir_arch_add_relaxed_dev_u64(&mine[1], before);
+    }
+    (void)weir_coop_sync(weir_coop_block(coop));
+    *index = (uint32_t)weir_arch_load_relaxed_dev_u64(&mine[1]);
+    return WEIR_OK;
+}
+
 #endif

@@ -8,6 +8,8 @@
  *               arrived: for each device, the last barrier that it has reached
  *     private   word of the grid barrier
  *               rounds: barriers so far
+ *               blocks: for each rank of the device, the multiprocessor of the block with that number, and the blocks
+ *               before it in the order of multiprocessors
  *               sent: for each rank of the window, the words that this device has sent to it
  *               lines: for each rank of the device, the notification that its leader passes to the group, and the
  *               states of its rings (weir_dev_window_ring)
@@ -29,6 +31,7 @@ typedef struct weir_window_layout {
     uint64_t arrived;
     uint64_t shared_bytes;
     uint64_t rounds; /* in the private part; the word of its grid barrier is at 0 */
+    uint64_t blocks; /* WEIR_CELL_BYTES behind rounds */
     uint64_t sent;
     uint64_t lines;
     uint64_t line_bytes;
@@ -53,7 +56,8 @@ WEIR_FN weir_window_layout weir_window_layout_of(uint32_t devices, uint32_t rank
     at.arrived = at.taken + weir_window_whole_cells(all * sizeof(uint64_t));
     at.shared_bytes = at.arrived + weir_window_whole_cells(devices * sizeof(uint64_t));
     at.rounds = WEIR_CELL_BYTES;
-    at.sent = 2 * WEIR_CELL_BYTES;
+    at.blocks = 2 * WEIR_CELL_BYTES;
+    at.sent = at.blocks + weir_window_whole_cells(2 * ranks * sizeof(uint64_t));
     at.lines = at.sent + weir_window_whole_cells(all * sizeof(uint64_t));
     at.line_bytes = weir_window_whole_cells(WEIR_WINDOW_LINE_HEAD + devices * sizeof(weir_dev_window_ring));
     at.devices = at.lines + ranks * at.line_bytes;
@@ -97,6 +101,12 @@ WEIR_FN uint32_t weir_window_device_of(const weir_dev_window *window, uint32_t n
 {
     const uint32_t device = (uint32_t)((uint64_t)number * window->inverse >> 32);
     return device + (number - device * window->ranks >= window->ranks);
+}
+
+/* The words of a block; see weir_dev_window_index. */
+WEIR_FN uint64_t *weir_window_block(const weir_dev_window *window, uint32_t block)
+{
+    return window->rounds + WEIR_CELL_BYTES / sizeof(uint64_t) + 2 * (uint64_t)block;
 }
 
 /* Place of the ring of a device's rank `index` for words of device `source`, in the shared part. */
