@@ -3,9 +3,9 @@
  * A rank is a block of a resident kernel. latency, bandwidth and rate: ranks of the first and of the second half of all
  * ranks are pairs. barrier: all ranks of all devices. overlap: steps of work, then 1 KiB to each of two neighbours; the
  * times are those of a step without messages (tc), without work (tx), and with both (tb); `hidden` is the part of the
- * shorter of tc and tx that tb hides. Times are medians of replays of a graph with one kernel, which has many rounds;
- * weir's kernel and the kernel by hand take turns. --check runs each kernel once more, with new data in each round,
- * which the receiver compares. */
+ * shorter of tc and tx that tb hides. Neighbours share a multiprocessor (weir_dev_window_index). Times are medians of
+ * replays of a graph with one kernel, which has many rounds; weir's kernel and the kernel by hand take turns. --check
+ * runs each kernel once more, with new data in each round, which the receiver compares. */
 #include "tools/perf/window.h"
 
 #include <math.h>
@@ -244,7 +244,7 @@ static weir_status check_wrong(perf_rank *rank, const window_shape *shape, const
                                   (unsigned long long)wrong);
 }
 
-static uint32_t choose_threads(const perf_rank *rank, const window_shape *shape, uint64_t bytes)
+static uint32_t choose_threads(const perf_rank *rank, const window_shape *shape, uint32_t ranks, uint64_t bytes)
 {
     if (rank->options->threads.count != 0) {
         return (uint32_t)rank->options->threads.values[0];
@@ -256,7 +256,8 @@ static uint32_t choose_threads(const perf_rank *rank, const window_shape *shape,
         return 32;
     }
     if (shape == &window_shapes[WINDOW_OVERLAP]) {
-        return 64;
+        /* Four warps use all parts of a multiprocessor, but the registers of 16 such blocks do not fit. */
+        return ranks <= 8 * rank->info.multiprocessors ? 128 : 64;
     }
     return bytes >= 1 << 20 ? 512 : bytes >= 16384 ? 1024 : 256;
 }
@@ -269,7 +270,7 @@ static weir_status measure(perf_rank *rank, const window_shape *shape, uint32_t 
     if (status == WEIR_OK && bench.args.all % 2 != 0) {
         status = perf_fail(rank, WEIR_ERR_INVALID, "window: %u ranks in all, but ranks are pairs", bench.args.all);
     }
-    bench.threads = choose_threads(rank, shape, bytes);
+    bench.threads = choose_threads(rank, shape, ranks, bytes);
     if (status == WEIR_OK) {
         status = set_variant(&bench, kernel_of(&bench, shape), &variants[0]);
     }
@@ -398,7 +399,7 @@ static weir_status measure_overlap(perf_rank *rank, uint32_t ranks)
 {
     window_bench bench;
     weir_status status = create_bench(rank, &window_shapes[WINDOW_OVERLAP], ranks, OVERLAP_BYTES, &bench);
-    bench.threads = choose_threads(rank, &window_shapes[WINDOW_OVERLAP], OVERLAP_BYTES);
+    bench.threads = choose_threads(rank, &window_shapes[WINDOW_OVERLAP], ranks, OVERLAP_BYTES);
     if (status == WEIR_OK && !bench.mapped) {
         status = perf_fail(rank, WEIR_ERR_UNSUPPORTED, "window overlap: the devices are not mapped");
     }

@@ -271,9 +271,13 @@ WEIR_FN void work(const window_args *args, const rank_side *side, weir_coop bloc
     }
 }
 
-WEIR_FN void steps(const window_args *args, int by_hand, weir_coop block, uint32_t index)
+WEIR_FN void steps(const window_args *args, int by_hand, weir_coop block)
 {
     rank_side side;
+    uint32_t index;
+    if (weir_dev_window_index(&args->window, &index, block) != WEIR_OK) {
+        return;
+    }
     begin_rank(args, &side, index);
     begin_peer(args, &side, 0, (side.self.number + args->all - 1) % args->all, 1, by_hand);
     begin_peer(args, &side, 1, (side.self.number + 1) % args->all, 0, by_hand);

@@ -8,8 +8,8 @@ WEIR_KERNEL_FOR(window_trip, window_args, 1024) { trip(args, 0, weir_coop_block(
 WEIR_KERNEL_FOR(window_trip_by_hand, window_args, 1024) { trip(args, 1, weir_coop_block(coop), coop.block); }
 WEIR_KERNEL_FOR(window_stream, window_args, 1024) { stream(args, 0, weir_coop_block(coop), coop.block); }
 WEIR_KERNEL_FOR(window_stream_by_hand, window_args, 1024) { stream(args, 1, weir_coop_block(coop), coop.block); }
-WEIR_KERNEL_FOR(window_steps, window_args, 1024) { steps(args, 0, weir_coop_block(coop), coop.block); }
-WEIR_KERNEL_FOR(window_steps_by_hand, window_args, 1024) { steps(args, 1, weir_coop_block(coop), coop.block); }
+WEIR_KERNEL_FOR(window_steps, window_args, 1024) { steps(args, 0, weir_coop_block(coop)); }
+WEIR_KERNEL_FOR(window_steps_by_hand, window_args, 1024) { steps(args, 1, weir_coop_block(coop)); }
 WEIR_KERNEL(window_barrier, window_args) { barriers(args, weir_coop_block(coop)); }
 
 /* Block 0 meets the other blocks at a grid barrier, exchanges flags with block 0 of each device, and meets them again.
