@@ -425,14 +425,27 @@ WEIR_FN uint32_t weir_parts_busy(const weir_dev_collective *c, const weir_collec
     return weir_parts_round(p, c->rank, round, column).left > 0 ? weir_collective_others(c) : 0;
 }
 
+/* At most `turn` bytes of a range, from byte `done` on. */
+WEIR_FN weir_parts_range weir_parts_piece_at(weir_parts_range range, uint64_t done, uint64_t turn)
+{
+    range.at += done;
+    range.left = weir_least((int64_t)turn, range.left - (int64_t)done);
+    return range;
+}
+
 WEIR_FN void weir_parts_send_round(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
                                    uint64_t round, uint32_t column, weir_coop coop)
 {
+    const uint64_t turn = weir_slots_turn(c, p->chunk);
     WEIR_ROLLED
-    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
-        const uint32_t peer = weir_collective_peer(c, k);
-        const weir_parts_range range = weir_parts_round(p, joins ? peer : c->rank, round, column);
-        weir_parts_copy(p, &range, joins, WEIR_PARTS_TO_SLOT, weir_slot_at(c, peer, 0, round, column), coop);
+    for (uint64_t done = 0; done < p->chunk; done += turn) {
+        WEIR_ROLLED
+        for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+            const uint32_t peer = weir_slots_peer(c, k, column);
+            const weir_parts_range range =
+                weir_parts_piece_at(weir_parts_round(p, joins ? peer : c->rank, round, column), done, turn);
+            weir_parts_copy(p, &range, joins, WEIR_PARTS_TO_SLOT, weir_slot_at(c, peer, 0, round, column) + done, coop);
+        }
     }
 }
 
@@ -521,9 +534,15 @@ WEIR_FN weir_status weir_parts_zero_copy(const weir_dev_collective *c, const wei
     if (!duty.sends) {
         return WEIR_OK;
     }
+    const uint64_t turn = weir_slots_turn(c, each);
     WEIR_ROLLED
-    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
-        weir_parts_copy(p, &range, 0, WEIR_PARTS_TO_PEER, p->peer_recv[weir_collective_peer(c, k)], coop);
+    for (uint64_t done = 0; done < each; done += turn) {
+        const weir_parts_range piece = weir_parts_piece_at(range, done, turn);
+        WEIR_ROLLED
+        for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+            char *to = p->peer_recv[weir_slots_peer(c, k, duty.column)];
+            weir_parts_copy(p, &piece, 0, WEIR_PARTS_TO_PEER, to, coop);
+        }
     }
     weir_collective_signal(c, WEIR_CELL_DATA, others, duty.column, coop);
     return weir_collective_wait(c, WEIR_CELL_DATA, others, duty.column, coop);
