@@ -71,9 +71,9 @@ WEIR_FN const char *weir_slots_in(const weir_dev_collective *c, uint32_t section
 #endif
 
 /* The bytes of `bytes` that a block stores to a peer before it turns to the next one. */
-WEIR_FN uint64_t weir_slots_turn(const weir_dev_collective *c, uint64_t bytes)
+WEIR_FN uint64_t weir_slots_turn(const weir_dev_collective *c, uint64_t piece, uint64_t bytes)
 {
-    return c->ranks > 2 ? WEIR_SLOTS_PIECE : bytes;
+    return c->ranks > 2 ? piece : bytes;
 }
 
 /* A column's peer of turn k; there are one or more peers. */
@@ -101,7 +101,7 @@ WEIR_FN int64_t weir_slots_part_left(const weir_collective_reduce *r, uint32_t r
 WEIR_FN void weir_slots_scatter(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t round,
                                 uint32_t column, uint64_t at, int64_t span, weir_coop coop)
 {
-    const uint64_t turn = weir_slots_turn(c, (uint64_t)span);
+    const uint64_t turn = weir_slots_turn(c, WEIR_SLOTS_PIECE, (uint64_t)span);
     WEIR_ROLLED
     for (uint64_t done = 0; done < (uint64_t)span; done += turn) {
         WEIR_ROLLED
@@ -511,7 +511,7 @@ WEIR_FN uint32_t weir_slots_busy(const weir_dev_collective *c, const uint64_t *b
 WEIR_FN void weir_slots_send(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
                              uint32_t column, weir_coop coop)
 {
-    const uint64_t turn = weir_slots_turn(c, m->chunk);
+    const uint64_t turn = weir_slots_turn(c, WEIR_SLOTS_PIECE, m->chunk);
     WEIR_ROLLED
     for (uint64_t done = 0; done < m->chunk; done += turn) {
         WEIR_ROLLED
@@ -701,7 +701,7 @@ WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir
     const uint32_t others = weir_collective_others(c);
     const uint64_t range = weir_slots_range(m->most, few ? coop.blocks : half.columns);
     const uint64_t first = column * range;
-    const uint64_t turn = weir_slots_turn(c, range);
+    const uint64_t turn = weir_slots_turn(c, WEIR_SLOTS_PIECE, range);
     const int64_t kept = weir_least((int64_t)range, weir_left(m->recv_bytes[c->rank], first));
     const int sends = few || half.sends;
     WEIR_ROLLED
