@@ -712,6 +712,14 @@ WEIR_FN void weir_arch_load_line(const char *line, uint32_t lane, weir_vec16 *pa
 #define WEIR_ARCH_LOOK_TICKETS 16u
 #endif
 
+/* What a block stores to one of several peers before it turns to the next one (weir_slots_turn). Short on the CPU, so
+ * that the rounds of tests have several pieces. */
+#if defined(__CUDA_ARCH__)
+#define WEIR_ARCH_PEER_PIECE ((uint64_t)64 << 10)
+#else
+#define WEIR_ARCH_PEER_PIECE ((uint64_t)1 << 10)
+#endif
+
 /* The multiprocessor of the calling thread; 0 on the CPU. */
 WEIR_FN uint32_t weir_arch_multiprocessor(void)
 {

@@ -62,15 +62,8 @@ WEIR_FN const char *weir_slots_in(const weir_dev_collective *c, uint32_t section
 
 /* If many blocks store to one peer at a time, its links limit them, and those of the other peers are idle. So a block
  * turns to the next peer after each piece, and columns begin with different peers. Four H200, all_to_all of 256 MiB by
- * 32 blocks: 799 us peer by peer, 723 in pieces of 16 KiB, 747 of 32, 677 of 64, 705 of 128; 663 with both. On the CPU
- * short, so that the rounds of tests have several pieces. */
-#if defined(__CUDA_ARCH__)
-#define WEIR_SLOTS_PIECE ((uint64_t)64 << 10)
-#else
-#define WEIR_SLOTS_PIECE ((uint64_t)1 << 10)
-#endif
-
-/* The bytes of `bytes` that a block stores to a peer before it turns to the next one. */
+ * 32 blocks: 799 us peer by peer, 723 in pieces of 16 KiB, 747 of 32, 677 of 64, 705 of 128; 663 with both.
+ * Returns the bytes of `bytes` that a block stores to a peer before it turns to the next one. */
 WEIR_FN uint64_t weir_slots_turn(const weir_dev_collective *c, uint64_t piece, uint64_t bytes)
 {
     return c->ranks > 2 ? piece : bytes;
@@ -101,7 +94,7 @@ WEIR_FN int64_t weir_slots_part_left(const weir_collective_reduce *r, uint32_t r
 WEIR_FN void weir_slots_scatter(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t round,
                                 uint32_t column, uint64_t at, int64_t span, weir_coop coop)
 {
-    const uint64_t turn = weir_slots_turn(c, WEIR_SLOTS_PIECE, (uint64_t)span);
+    const uint64_t turn = weir_slots_turn(c, WEIR_ARCH_PEER_PIECE, (uint64_t)span);
     WEIR_ROLLED
     for (uint64_t done = 0; done < (uint64_t)span; done += turn) {
         WEIR_ROLLED
@@ -511,7 +504,7 @@ WEIR_FN uint32_t weir_slots_busy(const weir_dev_collective *c, const uint64_t *b
 WEIR_FN void weir_slots_send(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
                              uint32_t column, weir_coop coop)
 {
-    const uint64_t turn = weir_slots_turn(c, WEIR_SLOTS_PIECE, m->chunk);
+    const uint64_t turn = weir_slots_turn(c, WEIR_ARCH_PEER_PIECE, m->chunk);
     WEIR_ROLLED
     for (uint64_t done = 0; done < m->chunk; done += turn) {
         WEIR_ROLLED
@@ -701,7 +694,7 @@ WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir
     const uint32_t others = weir_collective_others(c);
     const uint64_t range = weir_slots_range(m->most, few ? coop.blocks : half.columns);
     const uint64_t first = column * range;
-    const uint64_t turn = weir_slots_turn(c, WEIR_SLOTS_PIECE, range);
+    const uint64_t turn = weir_slots_turn(c, WEIR_ARCH_PEER_PIECE, range);
     const int64_t kept = weir_least((int64_t)range, weir_left(m->recv_bytes[c->rank], first));
     const int sends = few || half.sends;
     WEIR_ROLLED
