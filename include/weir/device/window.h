@@ -36,7 +36,7 @@
  *            notify covers its puts. The source of a put may be overwritten, and data of a get read, after a barrier
  *            of the group if the target's memory is mapped, and after flush in any case.
  * Threads:   any number of groups may send as one rank. One group at a time waits, polls and takes for it.
- * Blocking:  wait, take, flush and barrier; notify and put_notify while the target's ring is full. All have the
+ * Blocking:  wait, take, flush, barrier and index; notify and put_notify while the target's ring is full. All have the
  *            communicator's deadline. Notifications of one device up to weir_window_opts.notifications always fit.
  * Errors:    WEIR_ERR_RANGE for an unknown rank or memory, or a range that leaves a part. WEIR_ERR_INVALID for a tag
  *            that is too large, or a source that partly overlaps its destination. Both come before anything is copied
@@ -640,9 +640,10 @@ WEIR_FN weir_status weir_dev_window_barrier(const weir_dev_window *window, weir_
 /* ---- blocks ---------------------------------------------------------------------------------------------------- */
 
 /* Numbers the blocks of the grid by multiprocessor: blocks that share one get consecutive numbers, in *index. If each
- * block is the rank of this number, neighbouring ranks share a multiprocessor, and one works while the other waits.
- * All blocks of this device's grid make the call, and meet in it; the grid has at most window->ranks blocks. The
- * numbers may differ in each launch. On the CPU device a block keeps its number. */
+ * block is the rank of this number, neighbouring ranks share a multiprocessor, and one works while the other waits. All
+ * blocks of this device's grid make the call, as they do weir_dev_window_barrier, and all threads get the number of
+ * their block. The numbers may differ in each launch. On the CPU device a block keeps its number. WEIR_ERR_INVALID for
+ * other groups than a block or a grid; WEIR_ERR_RANGE, sticky, for a grid with more blocks than window->ranks. */
 WEIR_FN weir_status weir_dev_window_index(const weir_dev_window *window, uint32_t *index, weir_coop coop)
 {
     weir_dev_control *control = window->barrier.control;
