@@ -712,8 +712,8 @@ WEIR_FN void weir_arch_load_line(const char *line, uint32_t lane, weir_vec16 *pa
 #define WEIR_ARCH_LOOK_TICKETS 16u
 #endif
 
-/* What a block stores to one of several peers before it turns to the next one (weir_slots_turn). Short on the CPU, so
- * that the rounds of tests have several pieces. */
+/* The bytes that a block stores to one of several peers before it turns to the next peer (weir_slots_turn). The CPU has
+ * a small value, so that the rounds of tests have several pieces. */
 #if defined(__CUDA_ARCH__)
 #define WEIR_ARCH_PEER_PIECE ((uint64_t)64 << 10)
 #else

@@ -69,7 +69,7 @@ WEIR_FN uint64_t weir_slots_turn(const weir_dev_collective *c, uint64_t piece, u
     return c->ranks > 2 ? piece : bytes;
 }
 
-/* A column's peer of turn k; there are one or more peers. */
+/* The k-th peer to which a column sends. The ranks are at least two. */
 WEIR_FN uint32_t weir_slots_peer(const weir_dev_collective *c, uint32_t k, uint32_t column)
 {
     return weir_collective_peer(c, (k + column) % (c->ranks - 1));
