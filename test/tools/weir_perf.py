@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """weir-perf on the CPU device, every received byte checked: weir_perf.py list | CASE PROGRAM WRONG.
 
-WRONG is the same program with an allreduce that is wrong.
+WRONG is the same program with operations that are wrong (weir_perf_wrong.c).
 
 Nothing here depends on how long anything takes."""
 import csv
@@ -487,7 +487,7 @@ def pack(program):
             with tempfile.TemporaryDirectory() as folder:
                 path = os.path.join(folder, "results.json")
                 result = start(program, command, "--device", "cpu", "-g", ranks, "-n", "1", "--cube", "32", "--config",
-                               boxes, "--peers", "all", "--json", path)
+                               boxes, "--peers", "all", "--check", "--json", path)
                 expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
                 with open(path, encoding="utf-8") as file:
                     rows = json.load(file)["rows"]
@@ -522,7 +522,7 @@ def strided(program):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "results.json")
         result = start(program, "strided", "--device", "cpu", "-n", "2", "--cube", "32", "--config", "13x70@53,C10",
-                       "--json", path)
+                       "--check", "--json", path)
         expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
         with open(path, encoding="utf-8") as file:
             rows = json.load(file)["rows"]
@@ -544,7 +544,7 @@ def halo(program):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "results.json")
         result = start(program, "halo", "--device", "cpu", "-n", "2", "--size", "7", "--radius", "2", "--config", "all",
-                       "--json", path)
+                       "--check", "--json", path)
         expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
         with open(path, encoding="utf-8") as file:
             rows = json.load(file)["rows"]
@@ -843,13 +843,30 @@ def wrong_result(program):
     expect("1 of 1 rows have wrong elements" in output, "a text")
 
 
+def wrong_check(program):
+    """--check finds timed launches that move nothing, and a halo that misses an exchange now and then."""
+    for wrong, command, *arguments in (("graph", "pack", "--config", "8x30@64", "--peers", "contiguous"),
+                                       ("graph", "unpack", "--config", "8x30@64", "--layout", "hi"),
+                                       ("graph", "strided", "--config", "8x30@64", "--form", "put"),
+                                       ("graph", "halo", "--form", "stores"), ("graph", "halo", "--form", "packed"),
+                                       ("halo", "halo", "--form", "stores"), ("halo", "halo", "--form", "packets")):
+        result = subprocess.run([program, command, "--device", "cpu", "-n", "1", "--check", *arguments],
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                env={**os.environ, "WEIRT_WRONG": wrong})
+        print(result.stdout)
+        # The ghosts of two ranks in one exchange.
+        count = 2 * (10 ** 3 - 8 ** 3) if command == "halo" else "[1-9][0-9]*"
+        expect(result.returncode == 1 and re.search(f"{command}.*: {count} (bytes|cells) are wrong", result.stdout),
+               f"{wrong} in {command}: {result.stdout}")
+
+
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
          "gather": gather, "beside": beside, "cached": cached, "collective_beside": collective_beside, "calibrate": calibrate,
          "scatter": scatter, "pack": pack, "strided": strided, "halo": halo,
          "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "sendrecv": sendrecv, "forms": forms, "copies": copies, "plot": plot, "tune": tune,
-         "tuned_again": tuned_again, "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes,
+         "tuned_again": tuned_again, "launched": launched, "wrong_result": wrong_result, "wrong_check": wrong_check, "mistakes": mistakes,
          "against": against}
 
 
@@ -861,7 +878,7 @@ def main():
         print(f"usage: weir_perf.py list | {{{','.join(CASES)}}} PROGRAM WRONG", file=sys.stderr)
         return 2
     os.environ.pop("WEIR_UNIQUE_ID", None)
-    CASES[sys.argv[1]](sys.argv[3] if sys.argv[1] == "wrong_result" else sys.argv[2])
+    CASES[sys.argv[1]](sys.argv[3] if sys.argv[1].startswith("wrong") else sys.argv[2])
     return 0
 
 

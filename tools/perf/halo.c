@@ -2,7 +2,8 @@
  *
  * Each rank has n^3 cells of 8 bytes. The forms are those of weir_halo_opts, and `packed`: for each part of the other
  * rank a pack, a put with a signal over a port channel, a wait and an unpack. A graph has several exchanges. Each form
- * is checked: the ghosts are made wrong, one more exchange fills them, and all cells are compared. */
+ * is checked: the ghosts are made wrong, one more exchange fills them, and all cells are compared. With --check that
+ * happens also around the timed exchanges, and then around each of many exchanges of new data. */
 #include "tools/perf/halo.h"
 
 #include <string.h>
@@ -14,6 +15,8 @@
 #define DATA_TAG 1u
 #define STAGING_TAG 2u
 #define PACKED (WEIR_HALO_LINES + 1)
+#define GPU_ROUNDS 50u /* exchanges of new data, with --check */
+#define CPU_ROUNDS 10u
 
 static const char *const form_names[] = { "auto", "stores", "packets", "lines", "packed" };
 static const char *const axis_names[] = { "z", "y", "x" };
@@ -217,9 +220,11 @@ static weir_status put_exchange(perf_rank *rank, void *context, uint32_t number)
     return bench->halo != NULL ? weir_halo_exchange(bench->halo, rank->stream) : put_packed(bench, number);
 }
 
-static weir_status run_kernel(halo_bench *bench, const weir_kernel *kernel)
+/* Puts a kernel for the data of a round on the stream. */
+static weir_status put_kernel(halo_bench *bench, const weir_kernel *kernel, uint32_t round)
 {
     perf_rank *rank = bench->rank;
+    const weir_shape shape = weir_device_fit_shape(rank->device, (weir_shape){ 264, 1024 });
     halo_field_args args;
     memset(&args, 0, sizeof args);
     args.cells = (double *)weir_memory_pointer(bench->field);
@@ -228,23 +233,58 @@ static weir_status run_kernel(halo_bench *bench, const weir_kernel *kernel)
     args.axis = bench->axis;
     args.rank = rank->rank;
     args.ranks = rank->ranks;
+    args.round = round;
     args.wrong = (uint64_t *)weir_memory_pointer(bench->wrong);
-    return perf_run(rank, kernel, &args);
+    return weir_launch(rank->device, kernel, shape, &args, NULL, rank->stream);
 }
 
-/* One more exchange whose result is compared. */
-static weir_status check_exchange(halo_bench *bench, uint64_t *wrong)
+/* Puts an exchange of new data on the stream, and compares all cells behind it. The host does not wait in between: the
+ * neighbour may begin its next exchange while this rank compares. */
+static weir_status put_round(perf_rank *rank, void *context, uint32_t number)
+{
+    halo_bench *bench = (halo_bench *)context;
+    weir_status status = put_kernel(bench, halo_fill, number);
+    if (status == WEIR_OK) {
+        status = put_exchange(rank, bench, number);
+    }
+    return status == WEIR_OK ? put_kernel(bench, halo_compare, number) : status;
+}
+
+static weir_status check_rounds(halo_bench *bench)
 {
     perf_rank *rank = bench->rank;
+    const perf_calls calls = { put_round, bench };
+    const uint32_t rounds = !rank->options->check ? 1 : rank->gpu ? GPU_ROUNDS : CPU_ROUNDS;
+    void *graph = NULL;
+    weir_status status = perf_record_calls(rank, &calls, rounds, &graph);
+    if (status == WEIR_OK) {
+        status = weir_graph_launch(rank->device, graph, rank->stream);
+    }
+    if (status == WEIR_OK) {
+        status = weir_comm_wait(rank->comm, rank->stream, 0);
+    }
+    weir_graph_destroy(rank->device, graph);
+    return status;
+}
+
+/* Times the exchanges and counts the wrong cells of both ranks. */
+static weir_status time_form(halo_bench *bench, void *graph, uint32_t nodes, uint32_t replays, double *us,
+                             uint64_t *wrong)
+{
+    perf_rank *rank = bench->rank;
+    const bool check = rank->options->check;
     uint64_t *count = (uint64_t *)weir_memory_host_pointer(bench->wrong);
     *count = 0;
     *wrong = 0;
-    weir_status status = run_kernel(bench, halo_fill);
+    weir_status status = check ? put_kernel(bench, halo_fill, 0) : WEIR_OK;
     if (status == WEIR_OK) {
-        status = put_exchange(rank, bench, 1);
+        status = perf_time(rank, graph, nodes, rank->options->warmup, replays, us);
+    }
+    if (status == WEIR_OK && check) {
+        status = put_kernel(bench, halo_compare, 0);
     }
     if (status == WEIR_OK) {
-        status = run_kernel(bench, halo_compare);
+        status = check_rounds(bench);
     }
     return status == WEIR_OK ? perf_add_up(rank, *count, wrong) : status;
 }
@@ -264,10 +304,7 @@ static weir_status measure_form(halo_bench *bench, uint32_t form)
         status = perf_record_calls(rank, &calls, nodes, &graph);
     }
     if (status == WEIR_OK) {
-        status = perf_time(rank, graph, nodes, rank->options->warmup, replays, us);
-    }
-    if (status == WEIR_OK) {
-        status = check_exchange(bench, &wrong);
+        status = time_form(bench, graph, nodes, replays, us, &wrong);
     }
     weir_graph_destroy(rank->device, graph);
     if (status != WEIR_OK) {
@@ -348,4 +385,4 @@ static weir_status run_halo(perf_rank *rank)
 }
 
 const perf_command perf_halo = { "halo", "all 26 parts of a 3-D halo between two ranks, in one launch and packed",
-                                 "-g --size --radius --config --form -n -w", run_halo, NULL };
+                                 "-g --size --radius --config --form --check -n -w", run_halo, NULL };

@@ -15,11 +15,12 @@ typedef struct halo_field_args {
     uint32_t axis;
     uint32_t rank;
     uint32_t ranks;
-    uint32_t reserved;
+    uint32_t round; /* each has other values */
     uint64_t *wrong;
 } halo_field_args;
 
-/* Gives each cell of the box its value, and each ghost a wrong one. Counts the cells with a wrong value. */
+/* Gives each cell of the box its value of the round, and each ghost a wrong one. Counts the cells with a wrong value.
+ */
 extern const weir_kernel *const halo_fill;
 extern const weir_kernel *const halo_compare;
 

@@ -6,12 +6,12 @@ typedef struct cell {
     int ghost;
 } cell;
 
-/* Cell `i` of the array: its value in the whole field, an integer below 2^53. */
+/* Cell `i` of the array: its value in the whole field and in this round, an integer below 2^53. */
 WEIR_FN cell cell_at(const halo_field_args *args, uint64_t i)
 {
     const uint64_t side = args->n + 2 * args->radius;
     const uint64_t at[3] = { i / side / side, i / side % side, i % side };
-    uint64_t number = 0;
+    uint64_t number = args->round;
     cell found = { 0, 0 };
     for (uint32_t d = 0; d < 3; d++) {
         const uint64_t whole = d == args->axis ? args->n * args->ranks : args->n;

@@ -4,7 +4,8 @@
  * A case is a box (a configuration and a size) and whether the cache is cold. The graph of a cold case has a node for
  * each of several places, so that more than COLD_BYTES are touched before a place comes again; a warm case uses one
  * place. Each form is measured with several shapes, and the row of the case has the best median of each form. Every
- * form is checked: the destination is cleared, filled by one more call, and compared. A wrong form fails the command.
+ * form is checked: the destination is cleared, filled by one more call, and compared. With --check all places are also
+ * cleared before the timed calls, and compared after them. A wrong form fails the command.
  *
  * With one rank, both sides lie in the memory of its device, or the packed side in host memory (--host). With two ranks
  * the destination lies in the peer's memory: the packed side of a pack, the strided side of an unpack. */
@@ -166,32 +167,49 @@ static weir_status put_form(perf_rank *rank, void *context, uint32_t number)
     return weir_launch(rank->device, node->form->kernel, node->form->shape, &args, NULL, rank->stream);
 }
 
+/* Clears `count` places of the destination from place `first` on, on all ranks. */
+static weir_status clear_places(const form_node *node, uint32_t first, uint32_t count)
+{
+    const pack_bench *bench = node->bench;
+    const pack_case *c = node->c;
+    char *to = (char *)weir_memory_pointer(bench->unpack ? bench->wide : bench->dense);
+    const uint64_t step = bench->unpack ? c->wide_step : c->dense_step;
+    const uint64_t bytes = (count - 1) * step + (bench->unpack ? c->span : c->bytes);
+    const weir_status status = weir_device_fill(bench->rank->device, to + first * step, PACK_POISON, bytes);
+    return status == WEIR_OK ? weir_bootstrap_barrier(bench->rank->bootstrap, NULL) : status;
+}
+
+/* Counts the wrong bytes of these places, once all ranks have written them. Where places lie between the rows of other
+ * places, the byte behind a row may belong to one of those. */
+static weir_status compare_places(const form_node *node, uint32_t first, uint32_t count)
+{
+    const pack_bench *bench = node->bench;
+    const pack_case *c = node->c;
+    weir_status status = weir_bootstrap_barrier(bench->rank->bootstrap, NULL);
+    for (uint32_t place = first; place < first + count && status == WEIR_OK; place++) {
+        pack_args args = args_of(bench, c);
+        args.wide = (char *)weir_memory_pointer(bench->wide) + place * c->wide_step;
+        args.dense = (char *)weir_memory_pointer(bench->dense) + place * c->dense_step;
+        args.first = place * (bench->unpack ? c->dense_step : c->wide_step);
+        args.gap = args.gap && (count == 1 || c->wide_step >= c->span);
+        status = perf_run(bench->rank, pack_compare, &args);
+    }
+    return status;
+}
+
 /* Moves the data of the last place once more and counts its wrong bytes. */
 static weir_status check_form(form_node *node)
 {
-    pack_bench *bench = node->bench;
-    const pack_case *c = node->c;
-    perf_rank *rank = bench->rank;
-    pack_args args = args_of(bench, c);
-    const uint32_t place = c->places - 1;
-    args.wide = (char *)weir_memory_pointer(bench->wide) + place * c->wide_step;
-    args.dense = (char *)weir_memory_pointer(bench->dense) + place * c->dense_step;
-    args.first = place * (bench->unpack ? c->dense_step : c->wide_step);
-    weir_status status = weir_device_fill(rank->device, bench->unpack ? args.wide : args.dense, PACK_POISON,
-                                          bench->unpack ? c->span : c->bytes);
+    perf_rank *rank = node->bench->rank;
+    const uint32_t last = node->c->places - 1;
+    weir_status status = clear_places(node, last, 1);
     if (status == WEIR_OK) {
-        status = weir_bootstrap_barrier(rank->bootstrap, NULL); /* both destinations are cleared */
-    }
-    if (status == WEIR_OK) {
-        status = put_form(rank, node, c->places);
+        status = put_form(rank, node, last + 1);
     }
     if (status == WEIR_OK) {
         status = weir_stream_wait(rank->device, rank->stream, 0);
     }
-    if (status == WEIR_OK) {
-        status = weir_bootstrap_barrier(rank->bootstrap, NULL); /* both destinations are written */
-    }
-    return status == WEIR_OK ? perf_run(bench->rank, pack_compare, &args) : status;
+    return status == WEIR_OK ? compare_places(node, last, 1) : status;
 }
 
 /* Sets *median to the median of the times of a node. */
@@ -203,13 +221,20 @@ static weir_status time_node(form_node *node, double *median)
     const pack_form *form = node->form;
     const perf_options *options = rank->options;
     const bool recorded = form->kernel != NULL || form->layout != NULL || pack_peer_records(form->peer);
-    const uint32_t nodes = !recorded || !rank->gpu ? 1 : c->places > 1 ? c->places : WARM_NODES;
+    /* The ceiling and the bytes of `lone` are not a pack. */
+    const bool checked = form->kernel == NULL ? form->layout != NULL || form->peer != PACK_PEER_CONTIGUOUS
+                                              : form->kernel != pack_lone && form->kernel != pack_lone_batch;
+    const uint32_t nodes = !recorded ? 1 : c->places > 1 ? c->places : rank->gpu ? WARM_NODES : 1;
+    const uint32_t used = nodes < c->places ? nodes : c->places;
     const uint32_t wanted = !recorded ? CALL_REPLAYS : options->iters != 0 ? options->iters : rank->gpu ? 10 : 1;
     const uint32_t replays = wanted < PERF_REPLAYS_MAX ? wanted : PERF_REPLAYS_MAX;
     double us[PERF_REPLAYS_MAX];
     const perf_calls calls = { put_form, node };
     void *graph = NULL;
     weir_status status = recorded ? perf_record_calls(rank, &calls, nodes, &graph) : WEIR_OK;
+    if (status == WEIR_OK && checked && options->check) {
+        status = clear_places(node, 0, used);
+    }
     if (status == WEIR_OK) {
         status = recorded ? perf_time(rank, graph, nodes, options->warmup, replays, us)
                           : perf_time_calls(rank, &calls, nodes, options->warmup, replays, us);
@@ -219,12 +244,9 @@ static weir_status time_node(form_node *node, double *median)
         node->trimean = pack_trimean(us, replays);
         perf_sort(us, replays);
         *median = perf_percentile(us, replays, 0.5);
-        /* The ceiling and the bytes of `lone` are not a pack. */
-        const bool checked = form->kernel == NULL ? form->layout != NULL || form->peer != PACK_PEER_CONTIGUOUS
-                                                  : form->kernel != pack_lone && form->kernel != pack_lone_batch;
-        status = checked ? check_form(node) : WEIR_OK;
+        status = checked && options->check ? compare_places(node, 0, used) : WEIR_OK;
     }
-    return status;
+    return status == WEIR_OK && checked ? check_form(node) : status;
 }
 
 /* ---- kernels by hand ------------------------------------------------------------------------------------- */
@@ -546,9 +568,19 @@ static weir_status run_pack(perf_rank *rank) { return run_box(rank, false); }
 
 static weir_status run_unpack(perf_rank *rank) { return run_box(rank, true); }
 
-#define PACK_OPTIONS "-g --config --cube --sizes --layout --peers --host --cold -n -w"
+#define PACK_OPTIONS "-g --config --cube --sizes --layout --peers --host --cold --check -n -w"
+
+static int start_box(const perf_options *options, char **arguments)
+{
+    perf_options mine = *options;
+    if (mine.ranks.count == 0) {
+        mine.ranks.count = 1;
+        mine.ranks.values[0] = 1;
+    }
+    return perf_start(strcmp(arguments[1], perf_pack.name) == 0 ? &perf_pack : &perf_unpack, &mine, arguments);
+}
 
 const perf_command perf_pack = { "pack", "strided rows into packed bytes, by weir, by hand and by the CUDA driver",
-                                 PACK_OPTIONS, run_pack, NULL };
+                                 PACK_OPTIONS, run_pack, start_box };
 const perf_command perf_unpack = { "unpack", "packed bytes into strided rows, by weir, by hand and by the CUDA driver",
-                                   PACK_OPTIONS, run_unpack, NULL };
+                                   PACK_OPTIONS, run_unpack, start_box };

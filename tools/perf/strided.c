@@ -2,8 +2,9 @@
  *
  * The forms put, get, packets and lines are calls of weir/device/layout_channel.h. The form port packs, puts with a
  * signal over a port channel, waits and unpacks, in chunks. Each form is checked: the destination is made wrong, filled
- * by one more transfer, and compared. The column store_us is the time of plain stores of the same shape, as of a put
- * written by hand: the faster of two launches. */
+ * by one more transfer, and compared; with --check also by the timed transfers, and by several with new data each. The
+ * column store_us is the time of plain stores of the same shape, as of a put written by hand: the faster of two
+ * launches. */
 #include "tools/perf/strided.h"
 
 #include <math.h>
@@ -17,6 +18,7 @@
 #define PACKET_TAG 2u
 #define STAGING_TAG 3u
 #define PORT STRIDED_KERNELS
+#define CHECKS 6u /* transfers of new data, with --check */
 
 static const char *const form_names[] = { "put", "get", "packets", "lines", "port" };
 static const char gpu_boxes[] = "4x1M@64,8x1M@64,16x1M@64,32x1M@64,16x256K@1K,32x256K@1K,64x256K@1K,128x256K@1K,"
@@ -39,6 +41,7 @@ typedef struct strided_bench {
     weir_proxy *proxy;
     weir_port_channel *port;
     uint32_t form;
+    uint32_t round; /* of the data */
     bool dense;
     bool crowded;       /* stores by hand run with 1024 threads in each block */
     double store_us[2]; /* of stores by hand to rows, and to packed bytes; NaN: none */
@@ -232,34 +235,41 @@ static weir_status run_data(strided_bench *bench, const weir_kernel *kernel)
     args.bytes = bench->bytes;
     args.rank = rank->rank;
     args.peer = rank->peer;
+    args.round = bench->round;
     args.dense = bench->dense;
     args.wrong = (uint64_t *)weir_memory_pointer(bench->wrong);
     return perf_run(rank, kernel, &args);
 }
 
-/* A get reads the peer's source, so the ranks meet in front of the transfer and behind it. */
-static weir_status check_transfer(strided_bench *bench, const perf_calls *calls, uint64_t *wrong)
+/* Fills the data of the next round. A get reads the peer's source, so the ranks meet. */
+static weir_status begin_check(strided_bench *bench)
 {
-    perf_rank *rank = bench->rank;
+    bench->round++;
+    const weir_status status = run_data(bench, strided_fill);
+    return status == WEIR_OK ? weir_bootstrap_barrier(bench->rank->bootstrap, NULL) : status;
+}
+
+/* Adds the wrong bytes of both ranks to *wrong. */
+static weir_status end_check(strided_bench *bench, uint64_t *wrong)
+{
     uint64_t *count = (uint64_t *)weir_memory_host_pointer(bench->wrong);
     *count = 0;
-    *wrong = 0;
-    weir_status status = run_data(bench, strided_fill);
+    const weir_status status = run_data(bench, strided_compare);
+    return status == WEIR_OK ? perf_add_up(bench->rank, *count, wrong) : status;
+}
+
+static weir_status check_transfer(strided_bench *bench, const perf_calls *calls, uint64_t *wrong)
+{
+    weir_status status = begin_check(bench);
     if (status == WEIR_OK) {
-        status = weir_bootstrap_barrier(rank->bootstrap, NULL);
+        status = calls->put(bench->rank, calls->context, 1);
     }
-    if (status == WEIR_OK) {
-        status = calls->put(rank, calls->context, 1);
-    }
-    if (status == WEIR_OK) {
-        status = run_data(bench, strided_compare);
-    }
-    return status == WEIR_OK ? perf_add_up(rank, *count, wrong) : status;
+    return status == WEIR_OK ? end_check(bench, wrong) : status;
 }
 
 /* ---- the command ----------------------------------------------------------------------------------------- */
 
-/* The median time of a transfer, and the wrong bytes of one more. */
+/* The median time of a transfer, and the wrong bytes of all that are checked. */
 static weir_status time_transfer(strided_bench *bench, const perf_calls *calls, double *median, uint64_t *wrong)
 {
     perf_rank *rank = bench->rank;
@@ -267,12 +277,20 @@ static weir_status time_transfer(strided_bench *bench, const perf_calls *calls, 
     const uint32_t wanted = rank->options->iters != 0 ? rank->options->iters : rank->gpu ? 20 : 2;
     const uint32_t replays = wanted < PERF_REPLAYS_MAX ? wanted : PERF_REPLAYS_MAX;
     double us[PERF_REPLAYS_MAX];
+    const bool check = rank->options->check;
     void *graph = NULL;
+    *wrong = 0;
     weir_status status = perf_record_calls(rank, calls, nodes, &graph);
+    if (status == WEIR_OK && check) {
+        status = begin_check(bench);
+    }
     if (status == WEIR_OK) {
         status = perf_time(rank, graph, nodes, rank->options->warmup, replays, us);
     }
-    if (status == WEIR_OK) {
+    if (status == WEIR_OK && check) {
+        status = end_check(bench, wrong);
+    }
+    for (uint32_t i = 0; i < (check ? CHECKS : 1) && status == WEIR_OK; i++) {
         status = check_transfer(bench, calls, wrong);
     }
     weir_graph_destroy(rank->device, graph);
@@ -395,4 +413,4 @@ static weir_status run_strided(perf_rank *rank)
 
 const perf_command perf_strided = { "strided",
                                     "rows into rows or packed bytes of a peer: put, get, packets, lines, port",
-                                    "-g --config --cube --sizes --form -n -w", run_strided, NULL };
+                                    "-g --config --cube --sizes --form --check -n -w", run_strided, NULL };

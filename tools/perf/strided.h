@@ -28,7 +28,7 @@ typedef struct strided_data_args {
     uint32_t rank;
     uint32_t peer;
     uint32_t dense;
-    uint32_t reserved;
+    uint32_t round; /* each has other data */
     uint64_t *wrong;
 } strided_data_args;
 
@@ -48,7 +48,8 @@ extern const weir_kernel *const strided_stores[PACK_WORDS];
 
 enum { STRIDED_PUT, STRIDED_GET, STRIDED_PACKETS, STRIDED_LINES, STRIDED_KERNELS };
 extern const weir_kernel *const strided_kernels[STRIDED_KERNELS];
-/* Fills the source, and makes the destination wrong. Counts wrong bytes of the destination. */
+/* Fills the source with the data of the round, and makes the destination wrong. Counts wrong bytes of the destination.
+ */
 extern const weir_kernel *const strided_fill;
 extern const weir_kernel *const strided_compare;
 

@@ -102,9 +102,9 @@ WEIR_KERNEL_FOR(store_16, strided_store_args, 1024) { store_words(args, coop, 16
 
 /* ---- data ------------------------------------------------------------------------------------------------ */
 
-WEIR_FN char byte_of(uint32_t rank, uint64_t place)
+WEIR_FN char byte_of(const strided_data_args *args, uint32_t rank, uint64_t place)
 {
-    return (char)((place + 1) * 0x9e3779b97f4a7c15u >> 56 ^ rank * 0x55);
+    return (char)((place + 1) * 0x9e3779b97f4a7c15u >> 56 ^ rank * 0x55 ^ args->round * 0x1d);
 }
 
 WEIR_FN uint64_t place_of(const strided_data_args *args, uint64_t packed)
@@ -117,11 +117,11 @@ WEIR_FN uint64_t place_of(const strided_data_args *args, uint64_t packed)
 WEIR_KERNEL(fill, strided_data_args)
 {
     for (uint64_t i = coop.rank; i < args->span; i += coop.size) {
-        args->source[i] = byte_of(args->rank, i);
+        args->source[i] = byte_of(args, args->rank, i);
     }
     for (uint64_t i = coop.rank; i < args->bytes; i += coop.size) {
         const uint64_t place = place_of(args, i);
-        args->destination[args->dense ? i : place] = (char)~byte_of(args->peer, place);
+        args->destination[args->dense ? i : place] = (char)~byte_of(args, args->peer, place);
     }
 }
 
@@ -130,7 +130,7 @@ WEIR_KERNEL(compare, strided_data_args)
     uint64_t wrong = 0;
     for (uint64_t i = coop.rank; i < args->bytes; i += coop.size) {
         const uint64_t place = place_of(args, i);
-        wrong += args->destination[args->dense ? i : place] != byte_of(args->peer, place);
+        wrong += args->destination[args->dense ? i : place] != byte_of(args, args->peer, place);
     }
     if (wrong != 0) {
         weir_arch_add_relaxed_sys_u64(args->wrong, wrong);
