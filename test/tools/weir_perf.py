@@ -722,6 +722,30 @@ def copies(program):
             expect(row["form"] == "slots" or row["blocks"] == 1, f"blocks of {row}")
 
 
+def plot_pack(program, script):
+    """The picture of the sweep: time against the bytes of a row, a line for each description and each other way."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "pack.svg")
+        result = start(program, "pack", "--device", "cpu", "-n", "1", "--cube", "32", "--config", "seed", "--layout", "all",
+                       "--peers", "all", "--check", "--plot", path)
+        expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+        with open(path + ".json", encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+        if importlib.util.find_spec("matplotlib") is not None:
+            with open(path, encoding="utf-8") as file:
+                expect("<svg" in file.read(), "a picture")
+    rows = [dict(row, memcpy3d_us=3.0 * row["run"], torch_us=None) for row in rows]
+    (title, lines), = script["packs_of"](rows).items()
+    expect(title == "pack of 1 KiB, device memory, cold, by run", title)
+    lines = dict(lines)
+    expect(set(lines) == {"weir: v_hv_hv", "weir: v_hv", "weir: hi", "weir: hib", "weir: subarray", "floor", "by hand",
+                          "one byte of each row", "kernel of the seed", "memcpy3d"}, lines)
+    for row in rows:
+        for line, column in ((f"weir: {row['layout']}", "weir_us"), ("by hand", "raw_us"), ("memcpy3d", "memcpy3d_us")):
+            expect((row["run"], row[column], 1024 / row[column] / 1e3) in lines[line], f"{line} of {row} in {lines}")
+    expect([point[0] for point in lines["memcpy3d"]] == [1, 2, 4, 8, 16, 32], "runs in order")
+
+
 def plot(program):
     """A picture of the rows, or without matplotlib the command that draws it."""
     script = runpy.run_path(os.path.join(os.path.dirname(__file__), "..", "..", "tools", "perf", "plot.py"))
@@ -752,6 +776,7 @@ def plot(program):
     compared = dict(rows[0], nccl_us=2 * rows[0]["time_us"])
     (nccl,) = dict(script["lines_of"]([compared]))["NCCL"]
     expect(abs(nccl[2] - rows[0]["busbw"] / 2) < 1e-9, "NCCL's bandwidth follows from its time")
+    plot_pack(program, script)
     table = "# date: a day\n# note: one: two\nx,pack,copy\n1,4.5,\n2,3,7\nall,1,1\n"
     facts, key, lines = script["table_of"](table)
     expect((facts, key) == ({"date": "a day", "note": "one: two"}, "x"), f"{facts} {key}")

@@ -8,7 +8,9 @@
 Each table of RESULTS that has rows by size gets two diagrams, one of time and one of bandwidth. A line is one way to
 move the data: weir's, NCCL's, a kernel written by hand. Rows that differ in more than their size, in their shape or
 number of blocks say, are separate lines. Rows of tables (gather, scatter, pages) are drawn against the bytes of a
-row, the span of the table and the number of blocks, where a run has several. A dashed line is what the link carries one way. The overlap of windows gets
+row, the span of the table and the number of blocks, where a run has several. The sweep of pack and unpack (seed) is
+drawn against the bytes of a run, with a line for each description, each peer, the kernels by hand and the floor; a
+diagram is for one number of packed bytes and a cold or a warm cache. A dashed line is what the link carries one way. The overlap of windows gets
 two diagrams for each kind of work: the hidden share, and the time of a step beside the longer of work and exchange,
 against the ratio of work to exchange. A table of docs/data gets one diagram of times; rows without a number in the
 first column are left out.
@@ -36,6 +38,11 @@ LINES = (
 WAYS = ("to", "way", "shape", "form", "order", "row_bytes", "span", "blocks", "threads", "lanes", "loads", "what", "via")
 COUNTED = ("row_bytes", "span", "blocks", "threads", "lanes", "loads")
 
+# Times of pack and unpack that do not belong to one description, with the names of their lines. Columns that are not
+# here, those of --with for instance, are named after themselves.
+PACKS = {"floor_us": "floor", "lone_us": "one byte of each row", "raw_us": "by hand", "seed_us": "kernel of the seed"}
+DESCRIBED = ("weir_us", "trimean_us", "host_us", "create_us", "commit_us")
+
 # What tables of rows are drawn against.
 ROW_AXES = ("row_bytes", "span", "blocks")
 
@@ -58,6 +65,28 @@ def tables_of(rows):
         if isinstance(row.get("bytes"), (int, float)) and row["bytes"] > 0 and row.get("time_us") is not None:
             tables.setdefault(row["table"], []).append(row)
     return tables
+
+
+def packs_of(rows):
+    """The sweep of pack and unpack: {title: [(line, [(run, us, GB/s)])]}."""
+    groups = {}
+    for row in rows:
+        if row.get("config") == "seed":
+            title = f"{row['table']} of {size_name(row['bytes'])}, {row['memory']} memory, {row['cache']}, by run"
+            groups.setdefault(title, []).append(row)
+    packs = {}
+    for title, group in groups.items():
+        lines = {}
+        for row in sorted(group, key=lambda row: row["run"]):
+            lines.setdefault(f"weir: {row['layout']}", {})[row["run"]] = row["weir_us"]
+        for column in group[0]:
+            if column.endswith("_us") and column not in DESCRIBED:
+                line = {row["run"]: row[column] for row in group if row.get(column) is not None}
+                if line:
+                    lines[PACKS.get(column, column.removesuffix("_us").replace("_", "-"))] = dict(sorted(line.items()))
+        packs[title] = [(name, [(run, us, group[0]["bytes"] / us / 1e3 if us else None) for run, us in line.items()])
+                        for name, line in lines.items()]
+    return packs
 
 
 def curves_of(rows):
@@ -140,7 +169,8 @@ def draw_curve(title, rows, hidden, steps):
 
 
 def draw(results, path, pyplot):
-    tables = tables_of(results["rows"])
+    tables = {title: lines_of(rows) for title, rows in tables_of(results["rows"]).items()}
+    tables.update(packs_of(results["rows"]))
     curves = curves_of(results["rows"])
     count = len(tables) + len(curves)
     if not count:
@@ -149,19 +179,22 @@ def draw(results, path, pyplot):
     for column, (title, rows) in enumerate(curves.items(), len(tables)):
         draw_curve(title, rows, axes[0][column], axes[1][column])
     limit = limit_of(results["facts"])
-    for column, (title, rows) in enumerate(tables.items()):
+    for column, (title, lines) in enumerate(tables.items()):
         times, widths = axes[0][column], axes[1][column]
-        for name, points in lines_of(rows):
-            times.plot([p[0] for p in points], [p[1] for p in points], marker="o", label=name)
+        for number, (name, points) in enumerate(lines):
+            marker = "os^v"[number // 10 % 4]  # there are ten colours
+            times.plot([p[0] for p in points], [p[1] for p in points], marker=marker, label=name)
             known = [p for p in points if p[2] is not None]
             if known:
-                widths.plot([p[0] for p in known], [p[2] for p in known], marker="o", label=name)
-        if limit is not None:
+                widths.plot([p[0] for p in known], [p[2] for p in known], marker=marker, label=name)
+        if limit is not None and (" memory, " not in title or "peer memory" in title):
             widths.axhline(limit, linestyle="--", color="black", label=f"link, one way: {limit:.0f} GB/s")
         times.set(title=title, yscale="log", ylabel="time, us")
-        widths.set(xlabel="size", ylabel="bandwidth, GB/s", ylim=(0, None))
+        widths.set(xlabel="size", ylabel="bandwidth, GB/s")
         if " by " in title:
-            widths.set(xlabel=title.split(" by ")[1], yscale="log", ylim=(None, None))
+            widths.set(xlabel=title.split(" by ")[1], yscale="log")
+        else:
+            widths.set(ylim=(0, None))
         for axis in (times, widths):
             axis.set_xscale("log", base=4)
             axis.xaxis.set_major_formatter(size_name)
