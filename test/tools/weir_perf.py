@@ -505,13 +505,29 @@ def pack(program):
             expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
             with open(path, encoding="utf-8") as file:
                 rows = json.load(file)["rows"]
-        expect([(row["config"], row["blocks"], row["wrong"]) for row in rows[:2]] ==
-               [("C12", 1024, 0), ("C12-shuffled", 1024, 0)], f"lists of {rows}")
+        expect([(row["config"], row["layout"], row["rows"]) for row in rows[:2]] ==
+               [("C12", "hi", 1024), ("C12-shuffled", "hi", 1024)], f"lists of {rows}")
         expect(rows[0]["bytes"] == rows[1]["bytes"] and rows[0]["commit_us"] > 0, f"sizes of {rows}")
         layouts = ["v_hv_hv", "v_hv", "hi", "hib", "subarray"]
         expect([row["layout"] for row in rows[2:]] == layouts + layouts[:4], f"descriptions of {rows}")
         for row in rows[2:]:
             expect(row["wrong"] == 0 and row["trimean_us"] > 0 and row["create_us"] > 0 and row["host_us"] > 0, row)
+    for command in ("pack", "unpack"):
+        for options, memory in (([], "device"), (["--host"], "host"), (["-g", "2"], "peer")):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "results.json")
+                result = start(program, command, "--device", "cpu", "-n", "1", "--cube", "40", "--config",
+                               "C12-shuffled,C12", "--peers", "all", "--check", *options, "--json", path)
+                expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+                with open(path, encoding="utf-8") as file:
+                    rows = json.load(file)["rows"]
+            expect([row["config"] for row in rows] == ["C12-shuffled", "C12"], f"lists of {rows}")
+            for row in rows:
+                # The mean length of 1 to 256 bytes, log-uniform, is 45.5 without the fraction.
+                expect(row["wrong"] == 0 and row["memory"] == memory and row["rows"] == 1600, f"data of {row}")
+                expect(1600 * 40 < row["bytes"] < 1600 * 51 and row["seed_us"] is None, f"blocks of {row}")
+                expect(row["raw_us"] > 0 and row["weir_us"] > 0 and row["floor_us"] > 0, f"times of {row}")
+                expect((row["lone_us"] is None) == (command == "unpack" and memory == "peer"), f"lone of {row}")
     for box in ("C4", "4x8@2", "4x8", "0x8@16", "x", "8x8@16x", "9999999x999999999@999"):
         result = start(program, "pack", "--device", "cpu", "-g", "1", "--config", box)
         expect(result.returncode == 1 and f"'{box}' is not seed" in result.stdout, f"refusal of {box}: {result.stdout}")
@@ -535,6 +551,8 @@ def strided(program):
     for column in ({(row["config"], row["to"]) for row in rows}):
         times = {row["store_us"] for row in rows if (row["config"], row["to"]) == column}
         expect(len(times) == 1, f"stores by hand are measured once for {column}: {times}")
+    result = start(program, "strided", "--device", "cpu", "--config", "C12")
+    expect(result.returncode == 1 and "C12 is not a box" in result.stdout, result.stdout)
     result = start(program, "strided", "--device", "cpu", "-g", "1")
     expect(result.returncode == 1 and "two ranks" in result.stdout, result.stdout)
 
@@ -872,6 +890,7 @@ def wrong_check(program):
     """--check finds timed launches that move nothing, and a halo that misses an exchange now and then."""
     for wrong, command, *arguments in (("graph", "pack", "--config", "8x30@64", "--peers", "contiguous"),
                                        ("graph", "unpack", "--config", "8x30@64", "--layout", "hi"),
+                                       ("graph", "pack", "--config", "C12"),
                                        ("graph", "strided", "--config", "8x30@64", "--form", "put"),
                                        ("graph", "halo", "--form", "stores"), ("graph", "halo", "--form", "packed"),
                                        ("halo", "halo", "--form", "stores"), ("halo", "halo", "--form", "packets")):

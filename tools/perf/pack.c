@@ -119,14 +119,18 @@ static pack_args args_of(const pack_bench *bench, const pack_case *c)
     memset(&args, 0, sizeof args);
     args.box = *box;
     args.bytes = c->bytes;
-    args.by_run = pack_divisor_of(box->run);
-    args.by_inner = pack_divisor_of(box->counts[1]);
+    if (c->config->list != NULL) {
+        pack_list_args(c->config->list, &args);
+    } else {
+        args.by_run = pack_divisor_of(box->run);
+        args.by_inner = pack_divisor_of(box->counts[1]);
+        args.gap = box->run < box->strides[1] && (box->counts[0] == 1 || box->run < box->strides[0]);
+    }
     args.unpack = bench->unpack;
     args.never = UINT32_MAX;
     args.wide = (char *)weir_memory_pointer(bench->unpack ? bench->to : bench->wide);
     args.dense = (char *)weir_memory_pointer(bench->unpack ? bench->dense : bench->to);
     args.wrong = (uint64_t *)weir_memory_pointer(bench->wrong);
-    args.gap = box->run < box->strides[1] && (box->counts[0] == 1 || box->run < box->strides[0]);
     return args;
 }
 
@@ -162,7 +166,7 @@ static weir_status put_form(perf_rank *rank, void *context, uint32_t number)
                    : weir_layout_pack(rank->device, node->form->layout, 1, args.wide, args.dense, NULL, rank->stream);
     }
     if (node->form->kernel == NULL) {
-        return pack_peer_put(node->bench->driver, node->form->peer, &args, rank->stream);
+        return pack_peer_put(node->bench->driver, node->form->peer, node->c->config, &args, rank->stream);
     }
     return weir_launch(rank->device, node->form->kernel, node->form->shape, &args, NULL, rank->stream);
 }
@@ -192,7 +196,7 @@ static weir_status compare_places(const form_node *node, uint32_t first, uint32_
         args.dense = (char *)weir_memory_pointer(bench->dense) + place * c->dense_step;
         args.first = place * (bench->unpack ? c->dense_step : c->wide_step);
         args.gap = args.gap && (count == 1 || c->wide_step >= c->span);
-        status = perf_run(bench->rank, pack_compare, &args);
+        status = perf_run(bench->rank, c->config->list != NULL ? pack_list_compare : pack_compare, &args);
     }
     return status;
 }
@@ -212,6 +216,14 @@ static weir_status check_form(form_node *node)
     return status == WEIR_OK ? compare_places(node, last, 1) : status;
 }
 
+/* The ceiling and the bytes of `lone` are not a pack. */
+static bool is_pack(const pack_form *form)
+{
+    return form->kernel == NULL ? form->layout != NULL || form->peer != PACK_PEER_CONTIGUOUS
+                                : form->kernel != pack_lone && form->kernel != pack_lone_batch &&
+                                      form->kernel != pack_list_lone && form->kernel != pack_list_lone_batch;
+}
+
 /* Sets *median to the median of the times of a node. */
 static weir_status time_node(form_node *node, double *median)
 {
@@ -221,9 +233,7 @@ static weir_status time_node(form_node *node, double *median)
     const pack_form *form = node->form;
     const perf_options *options = rank->options;
     const bool recorded = form->kernel != NULL || form->layout != NULL || pack_peer_records(form->peer);
-    /* The ceiling and the bytes of `lone` are not a pack. */
-    const bool checked = form->kernel == NULL ? form->layout != NULL || form->peer != PACK_PEER_CONTIGUOUS
-                                              : form->kernel != pack_lone && form->kernel != pack_lone_batch;
+    const bool checked = is_pack(form);
     const uint32_t nodes = !recorded ? 1 : c->places > 1 ? c->places : rank->gpu ? WARM_NODES : 1;
     const uint32_t used = nodes < c->places ? nodes : c->places;
     const uint32_t wanted = !recorded ? CALL_REPLAYS : options->iters != 0 ? options->iters : rank->gpu ? 10 : 1;
@@ -305,12 +315,27 @@ static uint32_t word_bits(const pack_box *box, uint32_t most)
     return bits;
 }
 
+static weir_status time_raw_list(pack_bench *bench, const pack_case *c, best_form *best)
+{
+    weir_status status = try_shapes(bench, c, pack_list_units, (c->bytes + 15) / 16, 0, "units", best);
+    for (uint32_t lanes = bench->rank->gpu ? 4 : 1; lanes <= (bench->rank->gpu ? 32 : 1) && status == WEIR_OK;
+         lanes *= 2) {
+        char text[24];
+        (void)snprintf(text, sizeof text, "blocks %u", lanes);
+        status = try_shapes(bench, c, pack_list_blocks, c->rows * lanes, lanes, text, best);
+    }
+    return status;
+}
+
 static weir_status time_raw(pack_bench *bench, const pack_case *c, best_form *best)
 {
     const pack_box *box = &c->config->box;
     const uint32_t bits = word_bits(box, PACK_WORDS - 1);
     weir_status status = WEIR_OK;
     best->us = NAN;
+    if (c->config->list != NULL) {
+        return time_raw_list(bench, c, best);
+    }
     for (uint32_t word = bench->rank->gpu ? bits : 0; word <= bits && status == WEIR_OK; word++) {
         for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
             const pack_units_form *form = &pack_units[word][i];
@@ -335,13 +360,14 @@ static weir_status time_raw(pack_bench *bench, const pack_case *c, best_form *be
 static weir_status time_lone(pack_bench *bench, const pack_case *c, double *us)
 {
     best_form best;
+    const bool listed = c->config->list != NULL;
     best.us = NAN;
     weir_status status = WEIR_OK;
     if (!bench->unpack || bench->rank->ranks == 1) { /* the rows lie here */
-        status = try_shapes(bench, c, pack_lone, c->rows, 0, "lone", &best);
+        status = try_shapes(bench, c, listed ? pack_list_lone : pack_lone, c->rows, 0, "lone", &best);
         if (status == WEIR_OK) {
-            status = try_shapes(bench, c, pack_lone_batch, (c->rows + PACK_LONE_BATCH - 1) / PACK_LONE_BATCH, 0, "lone",
-                                &best);
+            status = try_shapes(bench, c, listed ? pack_list_lone_batch : pack_lone_batch,
+                                (c->rows + PACK_LONE_BATCH - 1) / PACK_LONE_BATCH, 0, "lone", &best);
         }
     }
     *us = best.us;
@@ -382,6 +408,9 @@ static weir_status time_seed(pack_bench *bench, const pack_case *c, double *us)
 static double sector_time(const pack_case *c)
 {
     const pack_box *box = &c->config->box;
+    if (c->config->list != NULL) {
+        return (double)(pack_least(c->config->list->sectors * SECTOR_BYTES, c->span) + c->bytes) / COPY_BYTES_US;
+    }
     uint64_t step = SECTOR_BYTES;
     while (box->strides[1] % step != 0) {
         step /= 2;
@@ -404,11 +433,12 @@ static weir_status time_peers(pack_bench *bench, const pack_case *c, double *us)
     for (uint32_t i = 0; i < PACK_PEERS && bench->driver != NULL && status == WEIR_OK; i++) {
         const pack_form form = { NULL, NULL, { 0, 0 }, 0, (pack_peer)i };
         form_node node = { bench, c, &form, args_of(bench, c), 0 };
-        if (pack_selects(wanted, pack_peer_names[i]) && pack_peer_takes(bench->driver, (pack_peer)i, &c->config->box)) {
+        if (pack_selects(wanted, pack_peer_names[i]) && pack_peer_takes(bench->driver, (pack_peer)i, c->config)) {
             status = time_node(&node, &us[i]);
         }
     }
-    return status == WEIR_OK && pack_selects(wanted, "seed") ? time_seed(bench, c, &us[PACK_PEERS]) : status;
+    const bool seed = c->config->list == NULL && pack_selects(wanted, "seed");
+    return status == WEIR_OK && seed ? time_seed(bench, c, &us[PACK_PEERS]) : status;
 }
 
 /* One description of the box. */
@@ -436,7 +466,7 @@ static weir_status time_weir(pack_bench *bench, const pack_case *c, uint32_t des
 {
     weir_layout *layout = NULL;
     times->us = NAN;
-    weir_status status = pack_describe(bench->rank, &c->config->box, description, &times->costs, &layout);
+    weir_status status = pack_describe(bench->rank, c->config, description, &times->costs, &layout);
     if (status == WEIR_OK && layout != NULL) {
         const pack_form form = { NULL, layout, { 0, 0 }, 0, PACK_PEERS };
         form_node node = { bench, c, &form, args_of(bench, c), 0 };
@@ -464,7 +494,7 @@ static weir_status report(pack_bench *bench, const pack_case *c, const case_time
     const uint64_t wrong = *(uint64_t *)weir_memory_host_pointer(bench->wrong);
     const double *peers = others->peers;
     const perf_field fields[] = {
-        perf_wide(perf_text("config", c->config->name), -12),
+        perf_wide(perf_text("config", c->config->name), -14),
         perf_text("cache", c->cold ? "cold" : "warm"),
         perf_text("memory", rank->ranks > 1       ? "peer"
                             : rank->options->host ? "host"
@@ -514,7 +544,7 @@ static weir_status measure_case(pack_bench *bench, const pack_case *c)
     }
     for (uint32_t i = 0; i < PACK_LAYOUTS && status == WEIR_OK; i++) {
         weir_times weir;
-        if (pack_selects(wanted, pack_layout_names[i])) {
+        if (c->config->list != NULL ? i == PACK_HINDEXED : pack_selects(wanted, pack_layout_names[i])) {
             status = time_weir(bench, c, i, &weir);
             if (status == WEIR_OK && !isnan(weir.us)) {
                 status = report(bench, c, &others, pack_layout_names[i], &weir);
@@ -535,18 +565,10 @@ static weir_status run_box(perf_rank *rank, bool unpack)
         status = perf_report_machine(rank);
     }
     if (status != WEIR_OK) {
+        pack_free_configs(&configs);
         return status;
     }
     perf_fact(rank->output, "time", "us of a call, longest of the ranks; median of replays of the fastest shape");
-    if (configs.sorted) {
-        status = pack_measure_list(rank, unpack, false);
-    }
-    if (configs.shuffled && status == WEIR_OK) {
-        status = pack_measure_list(rank, unpack, true);
-    }
-    if (configs.count == 0 || status != WEIR_OK) {
-        return status;
-    }
     status = create_bench(rank, unpack, &configs, &bench);
     for (uint32_t i = 0; i < 2 * configs.count && status == WEIR_OK; i++) {
         pack_case c;
@@ -560,6 +582,7 @@ static weir_status run_box(perf_rank *rank, bool unpack)
     }
     if (status == WEIR_OK || !rank->gpu) {
         destroy_bench(&bench);
+        pack_free_configs(&configs);
     }
     return status;
 }

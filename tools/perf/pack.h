@@ -1,5 +1,5 @@
-/* pack.h - what the files of weir-perf pack share: boxes in perf/pack_boxes.c, kernels by hand in perf/pack_kernels.c,
- * and peers in perf/pack_peers.c. */
+/* pack.h - what the files of weir-perf pack share: boxes in perf/pack_boxes.c, lists of blocks in perf/pack_lists.c,
+ * kernels by hand in perf/pack_kernels.c and perf/pack_list_kernels.c, and peers in perf/pack_peers.c. */
 #ifndef WEIR_PERF_PACK_H
 #define WEIR_PERF_PACK_H
 
@@ -15,25 +15,44 @@ typedef struct pack_box {
     uint64_t strides[2];
 } pack_box;
 
+/* Blocks at irregular places, in packed order, without empty ones. Behind each block is a gap. */
+typedef struct pack_list {
+    uint64_t *lengths;
+    int64_t *places;
+    uint64_t count;
+    uint64_t bytes; /* of all blocks */
+    uint64_t span;
+    uint64_t sectors;    /* of all blocks, each by itself */
+    weir_memory *tables; /* for kernels by hand, of 32-bit numbers: the places of the blocks, */
+    uint64_t begins;     /* where they begin in the packed form, and where the last one ends, from this number on, */
+    uint64_t firsts;     /* and the block of the first byte of each 16 packed ones */
+} pack_list;
+
 typedef struct pack_config {
     char name[24];
     pack_box box;
+    pack_list *list; /* instead of the box, which is then 0; or NULL */
 } pack_config;
 
 typedef struct pack_configs {
     pack_config rows[PERF_LIST_MAX];
     uint32_t count;
-    bool sorted;   /* C12: blocks of many lengths, in the order of memory, */
-    bool shuffled; /* and in another order */
 } pack_configs;
 
-/* The boxes of --config, or the sweep of the seed. */
+/* The boxes and lists of --config, or the sweep of the seed. */
 weir_status pack_list_configs(perf_rank *rank, pack_configs *configs);
+void pack_free_configs(pack_configs *configs);
 
-/* ---- descriptions of a box, in perf/pack_layouts.c ---------------------------------------------------------- */
+/* C12: `count` blocks of 1 to 256 bytes, log-uniform, with gaps of the same lengths, in the order of memory or in
+ * another one. */
+weir_status pack_list_create(perf_rank *rank, uint64_t count, bool shuffled, pack_list **out);
+void pack_list_destroy(pack_list *list);
+
+/* ---- descriptions of a configuration, in perf/pack_layouts.c ------------------------------------------------- */
 
 /* v_hv_hv, v_hv: nested vectors. hi, hib: a list of all rows, by hindexed and by hindexed_block. */
 #define PACK_LAYOUTS 5u
+#define PACK_HINDEXED 2u /* the description of a list */
 extern const char *const pack_layout_names[PACK_LAYOUTS];
 
 /* What a description costs the host, in us. */
@@ -45,10 +64,9 @@ typedef struct pack_costs {
 
 /* Whether `list` has `name`, or is "all". */
 bool pack_selects(const char *list, const char *name);
-/* Creates and commits description `index` of the box. *out stays NULL if the box cannot be described in this way. */
-weir_status pack_describe(perf_rank *rank, const pack_box *box, uint32_t index, pack_costs *costs, weir_layout **out);
-/* Measures C12: a list of blocks of 1 to 256 bytes at irregular places. */
-weir_status pack_measure_list(perf_rank *rank, bool unpack, bool shuffled);
+/* Creates and commits description `index`. *out stays NULL if the box or list cannot be described in this way. */
+weir_status pack_describe(perf_rank *rank, const pack_config *config, uint32_t index, pack_costs *costs,
+                          weir_layout **out);
 /* The trimean of the first five times: a quarter of both quartiles, and half of the median. */
 double pack_trimean(const double *us, uint32_t count);
 /* Monotonic time, in us. */
@@ -125,9 +143,22 @@ typedef struct pack_args {
     uint32_t gap;          /* of pack_compare: the byte behind each row must be PACK_POISON */
     uint32_t never;        /* of pack_lone: UINT32_MAX */
     uint64_t *wrong;       /* counts wrong bytes */
+    uint32_t blocks;       /* of a list, whose tables follow */
+    const uint32_t *places;
+    const uint32_t *begins;
+    const uint32_t *firsts;
 } pack_args;
 
 #define PACK_POISON 0x5a
+
+/* 8 bytes of the pattern that pack_fill stores, and one. */
+WEIR_FN uint64_t pack_pattern_word(uint64_t index)
+{
+    const uint64_t value = (index + 1) * 0x9e3779b97f4a7c15u;
+    return value ^ value >> 29;
+}
+
+WEIR_FN uint32_t pack_pattern_byte(uint64_t at) { return (uint32_t)(pack_pattern_word(at / 8) >> at % 8 * 8) & 255; }
 
 /* `units`: a thread moves 16 bytes of the dense side, in words of 1, 2, 4, 8 or 16 bytes; the first index is the log2
  * of the word. The forms differ in `batch`, the units that a thread has under way; a kernel may be NULL.
@@ -150,6 +181,16 @@ extern const weir_kernel *const pack_seed;
 extern const weir_kernel *const pack_fill;
 extern const weir_kernel *const pack_compare;
 
+/* The same for lists. `units`: a thread moves 16 bytes of the dense side. `blocks`: a group of lanes moves a block,
+ * byte by byte. */
+extern const weir_kernel *const pack_list_units;
+extern const weir_kernel *const pack_list_blocks;
+extern const weir_kernel *const pack_list_lone;
+extern const weir_kernel *const pack_list_lone_batch;
+extern const weir_kernel *const pack_list_compare;
+/* Sets the fields of `args` that say which blocks a list has, and that there are gaps. */
+void pack_list_args(const pack_list *list, pack_args *args);
+
 /* ---- peers: functions of the CUDA driver ----------------------------------------------------------------- */
 
 typedef enum pack_peer {
@@ -167,11 +208,12 @@ typedef struct pack_driver pack_driver;
 
 weir_status pack_driver_open(perf_rank *rank, pack_driver **out);
 void pack_driver_close(pack_driver *driver);
-/* Whether the peer can move the box; the peers with a call for each row take up to 64 Ki rows. */
-bool pack_peer_takes(const pack_driver *driver, pack_peer peer, const pack_box *box);
+/* Whether the peer can move the box or list; the peers with a call for each row take up to 64 Ki rows. */
+bool pack_peer_takes(const pack_driver *driver, pack_peer peer, const pack_config *config);
 /* Whether the peer's calls can be recorded as a graph. */
 bool pack_peer_records(pack_peer peer);
-weir_status pack_peer_put(pack_driver *driver, pack_peer peer, const pack_args *args, void *stream);
+weir_status pack_peer_put(pack_driver *driver, pack_peer peer, const pack_config *config, const pack_args *args,
+                          void *stream);
 
 WEIR_END_DECLS
 

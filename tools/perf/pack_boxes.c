@@ -83,7 +83,30 @@ static weir_status add_config(perf_rank *rank, pack_configs *configs, const char
     pack_config *config = &configs->rows[configs->count++];
     (void)snprintf(config->name, sizeof config->name, "%s", name);
     config->box = box;
+    config->list = NULL;
     return WEIR_OK;
+}
+
+/* C12 in a cube of n^3 bytes. */
+static weir_status add_list(perf_rank *rank, pack_configs *configs, const char *name, uint64_t n)
+{
+    const pack_box one = { 1, { 1, 1 }, { 0, 1 } };
+    const pack_box none = { 0, { 0, 0 }, { 0, 0 } };
+    weir_status status = add_config(rank, configs, name, one);
+    if (status == WEIR_OK) {
+        pack_config *config = &configs->rows[configs->count - 1];
+        config->box = none;
+        status = pack_list_create(rank, n * n, strcmp(name, "C12") != 0, &config->list);
+    }
+    return status;
+}
+
+void pack_free_configs(pack_configs *configs)
+{
+    for (uint32_t i = 0; i < configs->count; i++) {
+        pack_list_destroy(configs->rows[i].list);
+    }
+    configs->count = 0;
 }
 
 /* The sweep: rows of X bytes of a cube of n^3, for each X and each size that fit. */
@@ -118,8 +141,7 @@ weir_status pack_list_configs(perf_rank *rank, pack_configs *configs)
         (void)snprintf(name, sizeof name, "%.*s", comma != NULL ? (int)(comma - list) : 23, list);
         const pack_box box = name[0] == 'C' ? named_box(name, n) : parse_box(name);
         if (strcmp(name, "C12") == 0 || strcmp(name, "C12-shuffled") == 0) {
-            configs->sorted |= name[3] == '\0';
-            configs->shuffled |= name[3] != '\0';
+            status = add_list(rank, configs, name, n);
         } else {
             status = strcmp(name, "seed") == 0 ? add_seed(rank, configs, n) : add_config(rank, configs, name, box);
         }
@@ -130,24 +152,36 @@ weir_status pack_list_configs(perf_rank *rank, pack_configs *configs)
 
 /* ---- places ---------------------------------------------------------------------------------------------- */
 
+/* Rows, bytes and span. Returns the bytes of all lines that a move touches. */
+static uint64_t measure_config(const pack_config *config, pack_case *c)
+{
+    const pack_box *box = &config->box;
+    if (config->list != NULL) {
+        c->rows = config->list->count;
+        c->bytes = config->list->bytes;
+        c->span = config->list->span;
+        return c->bytes + c->span;
+    }
+    c->rows = box->counts[0] * box->counts[1];
+    c->bytes = c->rows * box->run;
+    c->span = (box->counts[0] - 1) * box->strides[0] + (box->counts[1] - 1) * box->strides[1] + box->run;
+    return c->bytes + pack_least(c->span, c->rows * pack_round_up(box->run + LINE_BYTES - 1, LINE_BYTES));
+}
+
 void pack_plan_case(perf_rank *rank, const pack_config *config, bool cold, pack_case *c)
 {
     const pack_box *box = &config->box;
     memset(c, 0, sizeof *c);
     c->config = config;
     c->cold = cold;
-    c->rows = box->counts[0] * box->counts[1];
-    c->bytes = c->rows * box->run;
-    c->span = (box->counts[0] - 1) * box->strides[0] + (box->counts[1] - 1) * box->strides[1] + box->run;
+    const uint64_t touched = measure_config(config, c);
     c->wide_step = pack_round_up(c->span, 256);
     c->dense_step = pack_round_up(c->bytes, 256);
-    const uint64_t touched =
-        c->bytes + pack_least(c->span, c->rows * pack_round_up(box->run + LINE_BYTES - 1, LINE_BYTES));
     uint64_t places = !cold ? 1 : rank->gpu ? COLD_BYTES / touched + 2 : 2;
     places = pack_least(places, PLACES_MAX);
     if (places * c->wide_step > WIDE_MAX) {
         const uint64_t beside = pack_round_up(box->run, 128);
-        const uint64_t room = box->strides[1] / beside;
+        const uint64_t room = config->list != NULL ? 0 : box->strides[1] / beside;
         c->wide_step = room > 1 ? beside : c->wide_step;
         places = pack_least(places, room > 1 ? room : WIDE_MAX / c->wide_step);
     }

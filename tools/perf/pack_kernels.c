@@ -224,19 +224,10 @@ WEIR_KERNEL_FOR(pack_lone_8, pack_args, 1024) { read_lone(args, coop, PACK_LONE_
 
 /* ---- data ---------------------------------------------------------------------------------------------- */
 
-/* 8 bytes of the pattern. */
-WEIR_FN uint64_t pattern_word(uint64_t index)
-{
-    const uint64_t value = (index + 1) * 0x9e3779b97f4a7c15u;
-    return value ^ value >> 29;
-}
-
-WEIR_FN uint32_t pattern_byte(uint64_t at) { return (uint32_t)(pattern_word(at / 8) >> at % 8 * 8) & 255; }
-
 WEIR_KERNEL_FOR(fill_pattern, pack_args, 1024)
 {
     for (uint64_t i = coop.rank; i < args->bytes / 8; i += coop.size) {
-        weir_arch_store_u64((weir_alias_u64 *)args->dense + i, pattern_word(i));
+        weir_arch_store_u64((weir_alias_u64 *)args->dense + i, pack_pattern_word(i));
     }
 }
 
@@ -249,12 +240,12 @@ WEIR_KERNEL_FOR(compare_bytes, pack_args, 1024)
         const uint64_t at = row / args->box.counts[1] * args->box.strides[0] +
                             row % args->box.counts[1] * args->box.strides[1] + column;
         if (args->unpack) {
-            wrong += (unsigned char)weir_arch_load_byte(args->wide + at) != pattern_byte(args->first + i);
+            wrong += (unsigned char)weir_arch_load_byte(args->wide + at) != pack_pattern_byte(args->first + i);
             if (args->gap && column + 1 == args->box.run && i + 1 < args->bytes) {
                 wrong += (unsigned char)weir_arch_load_byte(args->wide + at + 1) != PACK_POISON;
             }
         } else {
-            wrong += (unsigned char)weir_arch_load_byte(args->dense + i) != pattern_byte(args->first + at);
+            wrong += (unsigned char)weir_arch_load_byte(args->dense + i) != pack_pattern_byte(args->first + at);
         }
     }
     if (wrong != 0) {

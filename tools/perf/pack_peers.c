@@ -121,14 +121,16 @@ static bool has_planes(const pack_box *box)
            (box->counts[0] == 1 || (box->strides[0] % pitch == 0 && box->strides[0] >= pitch * box->counts[1]));
 }
 
-bool pack_peer_takes(const pack_driver *driver, pack_peer peer, const pack_box *box)
+bool pack_peer_takes(const pack_driver *driver, pack_peer peer, const pack_config *config)
 {
-    const uint64_t rows = box->counts[0] * box->counts[1];
+    const pack_box *box = &config->box;
+    const uint64_t rows = config->list != NULL ? config->list->count : box->counts[0] * box->counts[1];
     switch (peer) {
     case PACK_PEER_3D:
-        return has_planes(box);
+        return config->list == NULL && has_planes(box);
     case PACK_PEER_2D:
-        return box->run <= box->strides[1] && box->strides[1] < PITCH_MAX && box->counts[0] <= 1024;
+        return config->list == NULL && box->run <= box->strides[1] && box->strides[1] < PITCH_MAX &&
+               box->counts[0] <= 1024;
     case PACK_PEER_ROWS:
     case PACK_PEER_ROWS_SYNC:
         return rows <= ROWS_MAX;
@@ -191,25 +193,35 @@ static int put_2d(pack_driver *driver, const pack_args *args, void *stream)
     return result;
 }
 
-/* Fills the lists of a batch; returns the number of rows. */
-static size_t list_rows(pack_driver *driver, const pack_args *args)
+static void list_row(pack_driver *driver, const pack_args *args, size_t row, uint64_t place, uint64_t at, size_t bytes)
 {
-    const pack_box *box = &args->box;
-    const size_t rows = box->counts[0] * box->counts[1];
+    const unsigned long long wide = address(args->wide, place);
+    const unsigned long long dense = address(args->dense, at);
+    driver->src[row] = args->unpack ? dense : wide;
+    driver->dst[row] = args->unpack ? wide : dense;
+    driver->sizes[row] = bytes;
+}
+
+/* Fills the lists of a batch; returns the number of rows. */
+static size_t list_rows(pack_driver *driver, const pack_config *config, const pack_args *args)
+{
+    const pack_box *box = &config->box;
+    const pack_list *list = config->list;
+    const size_t rows = list != NULL ? list->count : box->counts[0] * box->counts[1];
+    uint64_t at = 0;
     for (size_t row = 0; row < rows; row++) {
-        const unsigned long long wide =
-            address(args->wide, row / box->counts[1] * box->strides[0] + row % box->counts[1] * box->strides[1]);
-        const unsigned long long dense = address(args->dense, row * box->run);
-        driver->src[row] = args->unpack ? dense : wide;
-        driver->dst[row] = args->unpack ? wide : dense;
-        driver->sizes[row] = box->run;
+        const size_t bytes = list != NULL ? list->lengths[row] : box->run;
+        const uint64_t place = list != NULL
+                                   ? (uint64_t)list->places[row]
+                                   : row / box->counts[1] * box->strides[0] + row % box->counts[1] * box->strides[1];
+        list_row(driver, args, row, place, at, bytes);
+        at += bytes;
     }
     return rows;
 }
 
-static int put_rows(pack_driver *driver, const pack_args *args, bool synchronous, void *stream)
+static int put_rows(pack_driver *driver, size_t rows, bool synchronous, void *stream)
 {
-    const size_t rows = list_rows(driver, args);
     int result = 0;
     for (size_t row = 0; row < rows && result == 0; row++) {
         result = driver->copy(driver->dst[row], driver->src[row], driver->sizes[row], stream);
@@ -220,9 +232,8 @@ static int put_rows(pack_driver *driver, const pack_args *args, bool synchronous
     return result;
 }
 
-static int put_batch(pack_driver *driver, const pack_args *args, void *stream)
+static int put_batch(pack_driver *driver, size_t rows, void *stream)
 {
-    const size_t rows = list_rows(driver, args);
     copy_attributes attributes;
     size_t place = 0;
     size_t failed = 0;
@@ -234,16 +245,22 @@ static int put_batch(pack_driver *driver, const pack_args *args, void *stream)
                                   stream);
 }
 
-weir_status pack_peer_put(pack_driver *driver, pack_peer peer, const pack_args *args, void *stream)
+static int put_each(pack_driver *driver, pack_peer peer, const pack_config *config, const pack_args *args, void *stream)
 {
-    const int result = peer == PACK_PEER_3D          ? put_3d(driver, args, stream)
-                       : peer == PACK_PEER_2D        ? put_2d(driver, args, stream)
-                       : peer == PACK_PEER_ROWS      ? put_rows(driver, args, false, stream)
-                       : peer == PACK_PEER_ROWS_SYNC ? put_rows(driver, args, true, stream)
-                       : peer == PACK_PEER_BATCH
-                           ? put_batch(driver, args, stream)
-                           : driver->copy(address(args->unpack ? args->wide : args->dense, 0),
-                                          address(args->unpack ? args->dense : args->wide, 0), args->bytes, stream);
+    const size_t rows = list_rows(driver, config, args);
+    return peer == PACK_PEER_BATCH ? put_batch(driver, rows, stream)
+                                   : put_rows(driver, rows, peer == PACK_PEER_ROWS_SYNC, stream);
+}
+
+weir_status pack_peer_put(pack_driver *driver, pack_peer peer, const pack_config *config, const pack_args *args,
+                          void *stream)
+{
+    const int result = peer == PACK_PEER_3D   ? put_3d(driver, args, stream)
+                       : peer == PACK_PEER_2D ? put_2d(driver, args, stream)
+                       : peer == PACK_PEER_CONTIGUOUS
+                           ? driver->copy(address(args->unpack ? args->wide : args->dense, 0),
+                                          address(args->unpack ? args->dense : args->wide, 0), args->bytes, stream)
+                           : put_each(driver, peer, config, args, stream);
     return result == 0
                ? WEIR_OK
                : perf_fail(driver->rank, WEIR_ERR_DEVICE, "pack %s: CUDA error %d", pack_peer_names[peer], result);

@@ -65,7 +65,7 @@ static weir_status create_bench(perf_rank *rank, const pack_config *config, stri
     bench->span = (box->counts[0] - 1) * box->strides[0] + (box->counts[1] - 1) * box->strides[1] + box->run;
     bench->to_offset = round_up(bench->span);
     bench->packet_room = round_up(4 * (bench->bytes + 256));
-    weir_status status = pack_describe(rank, box, 1, &costs, &bench->rows);
+    weir_status status = pack_describe(rank, config, 1, &costs, &bench->rows);
     if (status == WEIR_OK) {
         status = weir_memory_allocate(rank->comm, 2 * bench->to_offset, NULL, &bench->data);
     }
@@ -406,7 +406,12 @@ static weir_status run_strided(perf_rank *rank)
         perf_fact(rank->output, "time", "us of a transfer both ways, longer of the two ranks; median of replays");
     }
     for (uint32_t i = 0; i < configs.count && status == WEIR_OK; i++) {
-        status = measure_config(rank, &configs.rows[i], forms);
+        status = configs.rows[i].list == NULL
+                     ? measure_config(rank, &configs.rows[i], forms)
+                     : perf_fail(rank, WEIR_ERR_INVALID, "strided: %s is not a box", configs.rows[i].name);
+    }
+    if (status == WEIR_OK || !rank->gpu) {
+        pack_free_configs(&configs);
     }
     return status;
 }
