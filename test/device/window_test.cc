@@ -443,6 +443,7 @@ TEST_F(Refused, NumbersOfMoreBlocksThanRanks)
     coop.block_size = 1;
     coop.blocks = 1;
     EXPECT_EQ(weir_dev_window_index(world.window(0), &index, coop), WEIR_ERR_INVALID);
+    EXPECT_EQ(index, world.window(0)->ranks);
     EXPECT_EQ(weir_dev_control_status(&world.device(0).control), WEIR_OK);
     coop.scope = WEIR_COOP_BLOCK;
     EXPECT_EQ(weir_dev_window_index(world.window(0), &index, coop), WEIR_OK);
@@ -450,7 +451,7 @@ TEST_F(Refused, NumbersOfMoreBlocksThanRanks)
     coop.blocks = world.window(0)->ranks + 1;
     expect(weir_dev_window_index(world.window(0), &index, coop), WEIR_ERR_RANGE, WEIR_DOING_WINDOW_AT, WEIR_NO_PEER, 2,
            2);
-    EXPECT_EQ(index, 0u);
+    EXPECT_EQ(index, world.window(0)->ranks);
 }
 
 TEST_F(Refused, OtherGroups)

@@ -643,11 +643,13 @@ WEIR_FN weir_status weir_dev_window_barrier(const weir_dev_window *window, weir_
  * block is the rank of this number, neighbouring ranks share a multiprocessor, and one works while the other waits. All
  * blocks of this device's grid make the call, as they do weir_dev_window_barrier, and all threads get the number of
  * their block. The numbers may differ in each launch. On the CPU device a block keeps its number. WEIR_ERR_INVALID for
- * other groups than a block or a grid; WEIR_ERR_RANGE, sticky, for a grid with more blocks than window->ranks. */
+ * other groups than a block or a grid; WEIR_ERR_RANGE, sticky, for a grid with more blocks than window->ranks. After an
+ * error *index is window->ranks, which is no rank. */
 WEIR_FN weir_status weir_dev_window_index(const weir_dev_window *window, uint32_t *index, weir_coop coop)
 {
     weir_dev_control *control = window->barrier.control;
     uint64_t *mine = weir_window_block(window, coop.block);
+    *index = window->ranks;
     if (WEIR_UNLIKELY(coop.scope != WEIR_COOP_GRID && coop.scope != WEIR_COOP_BLOCK)) {
         return WEIR_ERR_INVALID;
     }
