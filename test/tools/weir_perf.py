@@ -653,6 +653,7 @@ def check_collective(rows, sizes, parts, element, factor, names):
     for row in rows:
         expect(row["count"] * parts * element == row["bytes"], f"count of {row}")
         expect((row["type"], row["redop"]) == names and 1 <= row["blocks"] <= 2, f"type, operation, blocks of {row}")
+        expect(row["sms"] == 1, f"the one multiprocessor of the CPU device in {row}")
         for start in ("", "in_"):
             time = row[start + "us" if start else "time_us"]
             expect(row[start + "wrong"] == 0, f"elements of {row}")
@@ -683,7 +684,7 @@ def collectives(program):
              2, 3 / 4, ("f16", "sum"))):
         rows, output = collective(program, *arguments, "-g", str(ranks), "--sizes", ",".join(map(str, sizes)))
         check_collective(rows, sizes, parts, element, factor, names)
-        expect(re.search(r"^ +bytes +count +type +redop +form +blocks +time_us +min_us +p95_us +algbw +busbw +wrong"
+        expect(re.search(r"^ +bytes +count +type +redop +form +blocks +sms +time_us +min_us +p95_us +algbw +busbw +wrong"
                          r" +in_us +in_algbw +in_busbw +in_wrong$", output, flags=re.M), "columns")
         title = rows[0]["table"]
         expect(arguments[0] in title and f"{ranks} CPU ranks" in title and

@@ -10,9 +10,6 @@
 
 #include "tools/perf/collective.h"
 
-// Replace those of another file of weir-perf.
-const char *const perf_form_names[PERF_FORMS] = { "auto", "once", "packets", "lines", "slots", "copies" };
-
 namespace {
 
 void add(perf_tune *tune, uint64_t bytes, weir_collective_form form, weir_shape shape, uint32_t most, double us)

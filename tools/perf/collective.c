@@ -225,73 +225,6 @@ static void destroy_bench(perf_bench *b)
 
 /* ---- rows ------------------------------------------------------------------------------------------------- */
 
-enum { OUT, IN, PLAIN, WINDOWS, RESULTS };
-
-/* The counts that make up a size. */
-static uint32_t counts_of_size(const perf_bench *b)
-{
-    return b->wish.what->transfers ? perf_sendrecv_parts(b) : b->wish.what->parts ? b->rank->ranks : 1;
-}
-
-/* The fraction of a size that each rank must send at least. */
-static double bus_factor(const perf_bench *b, uint64_t count)
-{
-    const double ranks = b->rank->ranks;
-    if (b->parts != NULL) {
-        return perf_parts_bus(b, count);
-    }
-    const double factor = b->wish.what->kind == WEIR_ALLREDUCE ? 2 : b->wish.what->parts ? 1 : 0;
-    return factor != 0 ? factor * (ranks - 1) / ranks : 1;
-}
-
-static double bandwidth(uint64_t bytes, const perf_result *r) { return (double)bytes / r->us / 1e3; }
-
-static void report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
-                       const perf_result *results)
-{
-    const perf_result *out = &results[OUT];
-    const perf_result *in = &results[IN];
-    const perf_result *plain = &results[PLAIN];
-    const perf_result *windows = &results[WINDOWS];
-    const double factor = bus_factor(b, count);
-    const double best = isnan(windows->us) || plain->us < windows->us ? plain->us : windows->us;
-    const perf_field fields[] = {
-        perf_count("bytes", bytes),
-        perf_wide(perf_count("count", count), 11),
-        perf_wide(perf_text("type", perf_dtype_names[b->wish.dtype]), 7),
-        perf_wide(perf_text("redop", b->wish.what->reduces ? perf_redop_names[b->wish.op] : "none"),
-                  b->wish.op == WEIR_SCALED_SUM ? 10 : 6),
-        perf_wide(perf_as(perf_text("form", perf_form_names[chosen->form]),
-                          b->rank->options->form != NULL ? PERF_NAMES : PERF_APART),
-                  8),
-        perf_wide(perf_as(perf_count("blocks", chosen->shape.blocks), PERF_APART), 7),
-        perf_wide(perf_as(perf_count("threads", chosen->shape.threads), PERF_APART),
-                  b->rank->options->tune != NULL ? 8 : 0),
-        perf_wide(perf_as(perf_real("time_us", out->us, 2), PERF_LATENCY), 10),
-        perf_wide(perf_real("min_us", out->min_us, 2), 10),
-        perf_wide(perf_real("p95_us", out->p95_us, 2), 10),
-        perf_wide(perf_as(perf_real("algbw", bandwidth(bytes, out), 2), PERF_BANDWIDTH), 8),
-        perf_wide(perf_real("busbw", bandwidth(bytes, out) * factor, 2), 8),
-        perf_wide(perf_as(perf_count("wrong", out->wrong), PERF_APART), 6),
-        perf_wide(perf_as(perf_real("in_us", in->us, 2), PERF_LATENCY), 10),
-        perf_wide(perf_real("in_min_us", in->min_us, 2), 0),
-        perf_wide(perf_real("in_p95_us", in->p95_us, 2), 0),
-        perf_wide(perf_as(perf_real("in_algbw", bandwidth(bytes, in), 2), PERF_BANDWIDTH), 9),
-        perf_wide(perf_real("in_busbw", bandwidth(bytes, in) * factor, 2), 9),
-        perf_wide(perf_as(perf_count("in_wrong", in->wrong), PERF_APART), 9),
-        perf_wide(perf_real("nccl_us", plain->us, 2), 10), /* the following with --compare */
-        perf_wide(perf_real("sym_us", windows->us, 2), 10),
-        perf_wide(perf_real("ratio", out->us / best, 3), 7),
-        perf_wide(perf_as(perf_count("nccl_blocks", plain->launched.blocks), PERF_APART), 0),
-        perf_wide(perf_as(perf_text("nccl_kernel", plain->launched.kernel), PERF_APART), 0),
-        perf_wide(perf_as(perf_count("nccl_wrong", plain->wrong), PERF_APART), 0),
-        perf_wide(perf_as(perf_count("sym_blocks", windows->launched.blocks), PERF_APART), 0),
-        perf_wide(perf_as(perf_text("sym_kernel", windows->launched.kernel), PERF_APART), 0),
-        perf_wide(perf_as(perf_count("sym_wrong", windows->wrong), PERF_APART), 0),
-    };
-    perf_row(b->rank->output, b->title, fields, b->nccl != NULL ? ROWS(fields) : ROWS(fields) - 9);
-}
-
 /* Shows the current measurement on a terminal. */
 static void show_progress(const perf_bench *b, uint64_t bytes, const char *what)
 {
@@ -334,13 +267,13 @@ static weir_status measure_weir(perf_bench *b, uint64_t count, uint64_t bytes, c
     (void)snprintf(how, sizeof how, "%s, %" PRIu32 " blocks of %" PRIu32, perf_form_names[chosen->form],
                    chosen->shape.blocks, chosen->shape.threads);
     show_progress(b, bytes, how);
-    weir_status status = perf_measure(b, &ours, count, bytes, false, &results[OUT]);
+    weir_status status = perf_measure(b, &ours, count, bytes, false, &results[PERF_OUT]);
     if (status == WEIR_OK && b->compute != NULL) {
         show_progress(b, bytes, "beside the computation");
-        status = perf_beside_measure(b, &ours, count, bytes, chosen, &results[OUT]);
+        status = perf_beside_measure(b, &ours, count, bytes, chosen, &results[PERF_OUT]);
     } else if (status == WEIR_OK && has_in_place(b, chosen->form)) {
         show_progress(b, bytes, "in place");
-        status = perf_measure(b, &ours, count, bytes, true, &results[IN]);
+        status = perf_measure(b, &ours, count, bytes, true, &results[PERF_IN]);
     }
     show_progress(b, bytes, NULL);
     return status;
@@ -358,10 +291,10 @@ static weir_status measure_nccl(perf_bench *b, uint64_t count, uint64_t bytes, p
         plain.context = windows.context = b;
     }
     show_progress(b, bytes, "NCCL");
-    weir_status status = perf_measure(b, &plain, count, bytes, false, &results[PLAIN]);
+    weir_status status = perf_measure(b, &plain, count, bytes, false, &results[PERF_PLAIN]);
     if (status == WEIR_OK && windows.send != NULL) {
         show_progress(b, bytes, "NCCL with symmetric windows");
-        status = perf_measure(b, &windows, count, bytes, false, &results[WINDOWS]);
+        status = perf_measure(b, &windows, count, bytes, false, &results[PERF_WINDOWS]);
     }
     show_progress(b, bytes, NULL);
     return status;
@@ -398,7 +331,7 @@ static weir_status find_nccl_blocks(const perf_bench *b, const perf_result *resu
     if (all == NULL) {
         return perf_fail(rank, WEIR_ERR_NOMEM, "--match-nccl");
     }
-    all[rank->rank] = results[windows ? WINDOWS : PLAIN].launched.blocks;
+    all[rank->rank] = results[windows ? PERF_WINDOWS : PERF_PLAIN].launched.blocks;
     weir_status status = weir_bootstrap_allgather(rank->bootstrap, NULL, all, sizeof *all);
     *out = 0;
     for (uint32_t i = 0; i < rank->ranks; i++) {
@@ -428,10 +361,10 @@ static weir_status match_nccl(perf_bench *b, uint64_t count, weir_collective_for
 static weir_status measure_row(perf_bench *b, uint64_t count, weir_collective_form form, perf_choice *chosen,
                                uint32_t most)
 {
-    const uint64_t bytes = count * weir_dtype_bytes(b->wish.dtype) * counts_of_size(b);
-    perf_result results[RESULTS];
+    const uint64_t bytes = count * weir_dtype_bytes(b->wish.dtype) * perf_counts_of_size(b);
+    perf_result results[PERF_RESULTS];
     memset(results, 0, sizeof results);
-    for (uint32_t i = 0; i < RESULTS; i++) {
+    for (uint32_t i = 0; i < PERF_RESULTS; i++) {
         results[i].us = NAN;
         results[i].min_us = NAN;
         results[i].p95_us = NAN;
@@ -444,12 +377,12 @@ static weir_status measure_row(perf_bench *b, uint64_t count, weir_collective_fo
         status = measure_weir(b, count, bytes, chosen, results);
     }
     if (status == WEIR_OK && b->compute == NULL) {
-        report_row(b, count, bytes, chosen, results);
+        perf_report_row(b, count, bytes, chosen, results);
     }
     if (status == WEIR_OK) {
-        perf_tune_add(&b->tune, bytes, chosen, most, results[OUT].us);
+        perf_tune_add(&b->tune, bytes, chosen, most, results[PERF_OUT].us);
         b->rows++;
-        b->wrong_rows += results[OUT].wrong + results[IN].wrong != 0 ? 1 : 0;
+        b->wrong_rows += results[PERF_OUT].wrong + results[PERF_IN].wrong != 0 ? 1 : 0;
     }
     return status;
 }
@@ -457,7 +390,7 @@ static weir_status measure_row(perf_bench *b, uint64_t count, weir_collective_fo
 /* Measures one size in one form with each number of blocks; with --tune only with numbers that make a difference. */
 static weir_status measure_form(perf_bench *b, uint64_t size, weir_collective_form form, const perf_list *blocks)
 {
-    const uint64_t count = size / weir_dtype_bytes(b->wish.dtype) / counts_of_size(b);
+    const uint64_t count = size / weir_dtype_bytes(b->wish.dtype) / perf_counts_of_size(b);
     perf_choice chosen = { form, { 0, 0 } };
     weir_status status = WEIR_OK;
     if (b->parts != NULL) {

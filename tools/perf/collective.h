@@ -120,6 +120,15 @@ typedef struct perf_result {
     perf_launched launched; /* by NCCL */
 } perf_result;
 
+/* The results of a row: weir's out of place and in place, NCCL's on plain buffers and on symmetric windows. */
+enum { PERF_OUT, PERF_IN, PERF_PLAIN, PERF_WINDOWS, PERF_RESULTS };
+
+/* The counts that make up a size. */
+uint32_t perf_counts_of_size(const perf_bench *b);
+/* Reports a row; with NCCL's columns if NCCL was measured. */
+void perf_report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
+                     const perf_result *results);
+
 /* Runs checked calls, timed calls, and checked calls again. `count` is the argument of weir/collective.h, `bytes` the
  * size. */
 weir_status perf_measure(perf_bench *b, const perf_party *by, uint64_t count, uint64_t bytes, bool in_place,
