@@ -1,6 +1,7 @@
 /* fake_nccl.c - the functions of NCCL by which weir-perf's ranks meet. FAKE_NCCL=meet: they meet; =fail: rank 1 fails
  * while rank 0 waits for it; =wait: both wait. A waiting rank waits until fake_nccl_end. fake_nccl_count tells how
- * often a function was called with which arguments. */
+ * often a function was called with which arguments. With FAKE_NCCL_OLD defined, the library lacks ncclGather and
+ * ncclScatter. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <stdarg.h>
@@ -34,6 +35,12 @@ EXPORT int ncclRedOpCreatePreMulSum(int *op, const void *factor, int dtype, int 
 EXPORT int ncclRedOpDestroy(int op, void *comm);
 EXPORT int ncclAllReduce(const void *send, void *recv, size_t count, int dtype, int op, void *comm, void *stream);
 EXPORT int ncclBroadcast(const void *send, void *recv, size_t count, int dtype, int root, void *comm, void *stream);
+EXPORT int ncclSend(const void *send, size_t count, int dtype, int peer, void *comm, void *stream);
+EXPORT int ncclRecv(void *recv, size_t count, int dtype, int peer, void *comm, void *stream);
+#if !defined(FAKE_NCCL_OLD)
+EXPORT int ncclGather(const void *send, void *recv, size_t count, int dtype, int root, void *comm, void *stream);
+EXPORT int ncclScatter(const void *send, void *recv, size_t count, int dtype, int root, void *comm, void *stream);
+#endif
 
 static atomic_int how; /* the first letter of FAKE_NCCL */
 static atomic_int ended;
@@ -140,6 +147,38 @@ int ncclBroadcast(const void *send, void *recv, size_t count, int dtype, int roo
                           : SYSTEM_ERROR;
 }
 
+int ncclSend(const void *send, size_t count, int dtype, int peer, void *comm, void *stream)
+{
+    (void)send;
+    (void)stream;
+    return comm == &ended ? note("Send %zu, type %d, peer %d", count, dtype, peer) : SYSTEM_ERROR;
+}
+
+int ncclRecv(void *recv, size_t count, int dtype, int peer, void *comm, void *stream)
+{
+    (void)recv;
+    (void)stream;
+    return comm == &ended ? note("Recv %zu, type %d, peer %d", count, dtype, peer) : SYSTEM_ERROR;
+}
+
+#if !defined(FAKE_NCCL_OLD)
+int ncclGather(const void *send, void *recv, size_t count, int dtype, int root, void *comm, void *stream)
+{
+    (void)send;
+    (void)recv;
+    (void)stream;
+    return comm == &ended ? note("Gather %zu, type %d, root %d", count, dtype, root) : SYSTEM_ERROR;
+}
+
+int ncclScatter(const void *send, void *recv, size_t count, int dtype, int root, void *comm, void *stream)
+{
+    (void)send;
+    (void)recv;
+    (void)stream;
+    return comm == &ended ? note("Scatter %zu, type %d, root %d", count, dtype, root) : SYSTEM_ERROR;
+}
+#endif
+
 /* Functions that are only looked up, or do nothing. */
 #define SUCCEEDS(name)     \
     EXPORT int name(void); \
@@ -150,5 +189,3 @@ SUCCEEDS(ncclGroupEnd)
 SUCCEEDS(ncclReduce)
 SUCCEEDS(ncclReduceScatter)
 SUCCEEDS(ncclAllGather)
-SUCCEEDS(ncclSend)
-SUCCEEDS(ncclRecv)

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
+#include <vector>
 
 #include "test/harness/checks.h"
 #include "test/harness/comm.h"
@@ -65,9 +66,9 @@ void meets(weirt_rank *rank)
 }
 
 // A function of the library, which stays loaded.
-template <class Function> Function *found(const char *name)
+template <class Function> Function *found(const char *name, const char *path = WEIRT_FAKE_NCCL)
 {
-    void *library = dlopen(WEIRT_FAKE_NCCL, RTLD_NOW | RTLD_NOLOAD);
+    void *library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     void *symbol = library == nullptr ? nullptr : dlsym(library, name);
     if (library != nullptr) {
         dlclose(library);
@@ -220,6 +221,80 @@ TEST(WeirPerfNccl, SettingsGoIntoTheConfig)
         ASSERT_NE(count, nullptr);
         EXPECT_EQ(count(row.call), 2u) << row.call;
     }
+}
+
+struct Rooted {
+    const char *library;
+    perf_nccl_settings settings;
+    weir_status status; // of the calls
+};
+
+// Gathers 40 elements on rank 1, and scatters 24 from there.
+void calls_root(weirt_rank *rank)
+{
+    const Rooted *rooted = static_cast<const Rooted *>(rank->arg);
+    weirt_comm comm;
+    perf_nccl *nccl = nullptr;
+    if (weirt_comm_open(rank, 0, &comm)) {
+        perf_rank mine = {};
+        mine.rank = rank->rank;
+        mine.ranks = rank->size;
+        mine.bootstrap = comm.boot;
+        mine.comm = comm.comm;
+        WEIRT_OK(rank, perf_nccl_open(&mine, nullptr, rooted->library, &rooted->settings, weirt_timeout_ms(), &nccl));
+        for (const bool gathers : { true, false }) {
+            uint16_t data[2][80] = {};
+            weir_collective_request request = {};
+            request.kind = gathers ? WEIR_GATHER : WEIR_SCATTER;
+            request.count = gathers ? 40 : 24;
+            request.dtype = WEIR_F16;
+            request.root = 1;
+            request.send = data[0];
+            request.recv = data[1];
+            WEIRT_STATUS(rank, rooted->status, nccl != nullptr ? perf_nccl_call(nccl, &request, nullptr) : WEIR_OK);
+            weirt_expect_text(rank, __FILE__, __LINE__, mine.error,
+                              rooted->status == WEIR_OK ? ""
+                              : gathers ? "the NCCL library has no ncclGather, which --compare nccl-zero"
+                                        : "the NCCL library has no ncclScatter, which --compare nccl-zero");
+        }
+        weirt_barrier(rank);
+        perf_nccl_close(nccl);
+    }
+    weirt_comm_close(&comm);
+}
+
+// How often the functions were called: both, sends, receives.
+std::vector<unsigned> count_rooted(const Rooted &rooted)
+{
+    setenv("FAKE_NCCL", "meet", 1);
+    weirt_ranks_run(&weirt_stages[0], 2, calls_root, &rooted, sizeof rooted);
+    unsetenv("FAKE_NCCL");
+    auto *count = found<unsigned(const char *)>("fake_nccl_count", rooted.library);
+    EXPECT_NE(count, nullptr);
+    std::vector<unsigned> counts;
+    for (const char *call : { "Gather 40, type 6, root 1", "Scatter 24, type 6, root 1", "Send 40, type 6, peer 1",
+                              "Recv 40, type 6, peer 0", "Send 24, type 6, peer 0", "Recv 24, type 6, peer 1" }) {
+        counts.push_back(count != nullptr ? count(call) : 99);
+    }
+    return counts;
+}
+
+// Both ranks call NCCL's functions, which have copy engines.
+TEST(WeirPerfNccl, TheCtaPolicyZeroGathersAndScattersByNcclsFunctions)
+{
+    EXPECT_EQ(count_rooted({ WEIRT_FAKE_NCCL, { 0, true }, WEIR_OK }), (std::vector<unsigned>{ 2, 2, 0, 0, 0, 0 }));
+}
+
+// The root sends to and receives from itself, too.
+TEST(WeirPerfNccl, OtherPoliciesGatherAndScatterAsFrameworksDo)
+{
+    EXPECT_EQ(count_rooted({ WEIRT_FAKE_NCCL, kOwn, WEIR_OK }), (std::vector<unsigned>{ 0, 0, 2, 1, 1, 2 }));
+}
+
+TEST(WeirPerfNccl, ALibraryWithoutThemIsNamed)
+{
+    EXPECT_EQ(count_rooted({ WEIRT_FAKE_NCCL_OLD, { 0, true }, WEIR_ERR_UNSUPPORTED }),
+              (std::vector<unsigned>{ 0, 0, 0, 0, 0, 0 }));
 }
 
 } // namespace

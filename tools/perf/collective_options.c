@@ -121,9 +121,11 @@ static const char *refuse_compared(const perf_options *options, const perf_opera
     if (pinned) {
         return what->kind == WEIR_ALLREDUCE ? NULL : "--compare nccl-pinned measures allreduce";
     }
-    return !what->uneven && !what->transfers && (what->kind == WEIR_ALLGATHER || what->kind == WEIR_ALL_TO_ALL)
+    const bool copied = what->kind == WEIR_ALLGATHER || what->kind == WEIR_ALL_TO_ALL || what->kind == WEIR_GATHER ||
+                        what->kind == WEIR_SCATTER;
+    return copied && !what->uneven && !what->transfers
                ? NULL
-               : "--compare nccl-zero measures allgather and all_to_all";
+               : "--compare nccl-zero measures allgather, all_to_all, collective_gather and collective_scatter";
 }
 
 /* Why --beside does not fit, or NULL. */

@@ -75,6 +75,8 @@ struct perf_nccl {
     int (*send)(const void *send, size_t count, int dtype, int peer, void *comm, void *stream);
     int (*recv)(void *recv, size_t count, int dtype, int peer, void *comm, void *stream);
     int (*all_to_all)(const void *send, void *recv, size_t count, int dtype, void *comm, void *stream);
+    int (*gather)(const void *send, void *recv, size_t count, int dtype, int root, void *comm, void *stream);
+    int (*scatter)(const void *send, void *recv, size_t count, int dtype, int root, void *comm, void *stream);
     int (*allocate)(void **pointer, size_t bytes);
     int (*free)(void *pointer);
     int (*window_register)(void *comm, void *pointer, size_t bytes, void **window, int flags);
@@ -132,6 +134,8 @@ static weir_status find_functions(perf_nccl *nccl)
         { "ncclSend", &nccl->send, true },
         { "ncclRecv", &nccl->recv, true },
         { "ncclAlltoAll", &nccl->all_to_all, false },
+        { "ncclGather", &nccl->gather, false },
+        { "ncclScatter", &nccl->scatter, false },
         { "ncclMemAlloc", &nccl->allocate, false },
         { "ncclMemFree", &nccl->free, false },
         { "ncclCommWindowRegister", &nccl->window_register, false },
@@ -451,6 +455,18 @@ static int exchange_with_root(perf_nccl *nccl, const weir_collective_request *q,
     return result != 0 ? result : ended;
 }
 
+/* By NCCL's own functions, which have copy engines. */
+static weir_status gather_or_scatter(perf_nccl *nccl, const weir_collective_request *q, void *stream)
+{
+    const bool gathers = q->kind == WEIR_GATHER;
+    const char *name = gathers ? "ncclGather" : "ncclScatter";
+    int (*const call)(const void *, void *, size_t, int, int, void *, void *) = gathers ? nccl->gather : nccl->scatter;
+    return call == NULL ? perf_fail(nccl->rank, WEIR_ERR_UNSUPPORTED,
+                                    "the NCCL library has no %s, which --compare nccl-zero needs", name)
+                        : check(nccl, name,
+                                call(q->send, q->recv, q->count, dtypes[q->dtype], (int)q->root, nccl->comm, stream));
+}
+
 weir_status perf_nccl_group(perf_nccl *nccl, bool begin)
 {
     return begin ? check(nccl, "ncclGroupStart", nccl->group_start()) : check(nccl, "ncclGroupEnd", nccl->group_end());
@@ -496,7 +512,8 @@ weir_status perf_nccl_call(perf_nccl *nccl, const weir_collective_request *q, vo
                      nccl->broadcast(broadcast_from(q), q->recv, q->count, dtype, (int)q->root, comm, stream));
     case WEIR_GATHER:
     case WEIR_SCATTER:
-        return check(nccl, "ncclSend and ncclRecv", exchange_with_root(nccl, q, stream));
+        return nccl->settings.zero ? gather_or_scatter(nccl, q, stream)
+                                   : check(nccl, "ncclSend and ncclRecv", exchange_with_root(nccl, q, stream));
     default:
         return check(nccl, "ncclAlltoAll",
                      nccl->all_to_all != NULL ? nccl->all_to_all(q->send, q->recv, q->count, dtype, comm, stream)
