@@ -155,7 +155,9 @@ def mistakes(program):
             (["allgather", "--form", "copies", "--register", "--tune", "/dev/null"], "--tune writes forms of kernels"),
             (["allgather", "--form", "copies", "--register", "--device", "cpu", "-g", "4", "--host-ranks", "2"],
              "copies need recv in registered memory"),
-            (["sendrecv", "--layout", "star"], "--layout is ring, pairs or fan"),
+            (["sendrecv", "--layout", "star"], "--layout is ring, pairs, fan or self"),
+            (["sendrecv", "--transfers", "1025"], "--transfers is at most 1024"),
+            (["allreduce", "--transfers", "2"], "allreduce does not take --transfers"),
             (["sendrecv", "--device", "cpu", "-g", "1", "--layout", "fan"], "--layout fan needs two or more ranks"),
             (["sendrecv", "-o", "sum"], "sendrecv does not take -o"),
             (["sendrecv", "--form", "slots"], "sendrecv does not take --form"),
@@ -701,7 +703,11 @@ def sendrecv(program):
     for arguments, layout, ranks, parts, element in (
             ([], "ring", 1, 1, 2), (["--host-ranks", "2"], "ring", 4, 1, 2),
             (["--layout", "pairs", "--graph", "--processes"], "pairs", 3, 1, 2),
-            (["--layout", "fan", "--register", "-d", "i32"], "fan", 3, 2, 4)):
+            (["--layout", "fan", "--register", "-d", "i32"], "fan", 3, 2, 4),
+            (["--layout", "self", "--graph"], "self", 2, 1, 2),
+            (["--layout", "self", "--transfers", "3"], "self, 3 transfers", 1, 3, 2),
+            (["--transfers", "64", "--graph"], "ring, 64 transfers", 2, 64, 2),
+            (["--layout", "fan", "--transfers", "5"], "fan, 5 transfers", 3, 10, 2)):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "results.json")
             result = start(program, "sendrecv", *SMALL_COLLECTIVE, *arguments, "--check", "-g", str(ranks), "--sizes",

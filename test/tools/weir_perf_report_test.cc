@@ -1,8 +1,9 @@
-// The rows of weir-perf's collectives beside NCCL's, which need GPUs to be measured.
+// Parts of weir-perf's collectives without a measurement: rows beside NCCL's, which need GPUs, and lists of transfers.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdio>
+#include <set>
 #include <string>
 #include <unistd.h>
 
@@ -70,6 +71,39 @@ TEST(WeirPerfReport, TheTerminalShowsMultiprocessorsAndTheBlocksOfNccl)
 TEST(WeirPerfReport, BlocksShareTheMultiprocessorsThatThereAre)
 {
     EXPECT_NE(words(shown(264), 3).find(" slots 264 132 "), std::string::npos);
+}
+
+// The transfers of a fan, two to each partner, on rank 0: each has its own data and place.
+TEST(WeirPerfSendrecv, TransfersToAPartnerLieBehindEachOtherAndDiffer)
+{
+    perf_options options = {};
+    perf_rank rank = {};
+    perf_bench bench = {};
+    uint16_t buffers[2][20];
+    weir_collective_request request = {};
+    weir_transfer sent[8];
+    options.layout = "fan";
+    options.transfers = 2;
+    rank.options = &options;
+    rank.ranks = 3;
+    bench.rank = &rank;
+    bench.transfers = sent;
+    request.dtype = WEIR_F16;
+    request.count = 5;
+    request.send = buffers[0];
+    request.recv = buffers[1];
+    ASSERT_EQ(perf_sendrecv_parts(&bench), 4u);
+    ASSERT_EQ(perf_sendrecv_list(&bench, &request), 8u);
+    std::set<uint64_t> seeds;
+    for (uint32_t i = 0; i < 8; i++) {
+        weir_collective_request data;
+        EXPECT_EQ(sent[i].receive, i % 2 == 1) << i;
+        EXPECT_EQ(sent[i].peer, 1 + i / 4) << i;
+        EXPECT_EQ(sent[i].count, 5u) << i;
+        EXPECT_EQ(sent[i].buffer, &buffers[i % 2][5 * (i / 2)]) << i;
+        seeds.insert(perf_sendrecv_data(&bench, &request, i, &data));
+    }
+    EXPECT_EQ(seeds.size(), 8u);
 }
 
 } // namespace

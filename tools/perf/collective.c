@@ -154,11 +154,16 @@ static void report_facts(perf_bench *b)
     if (!isnan(b->limit)) {
         perf_fact(rank->output, "link", "%.0f GB/s each way, all NVLinks of rank 0", b->limit);
     }
-    (void)snprintf(b->title, sizeof b->title, "%s%s%s, %s%s%s, %" PRIu32 " %s, %s, %s buffers%s", rank->command,
+    char transfers[48] = "";
+    if (options->transfers > 1) {
+        (void)snprintf(transfers, sizeof transfers, ", %" PRIu32 " transfers", options->transfers);
+    }
+    (void)snprintf(b->title, sizeof b->title, "%s%s%s%s, %s%s%s, %" PRIu32 " %s, %s, %s buffers%s", rank->command,
                    b->wish.what->transfers ? " " : "", b->wish.what->transfers ? perf_sendrecv_layout(b) : "",
-                   perf_dtype_names[b->wish.dtype], reduces ? " " : "", reduces ? perf_redop_names[b->wish.op] : "",
-                   rank->ranks, rank->gpu ? "GPUs" : "CPU ranks", options->graph ? "graphs" : "stream",
-                   options->registered ? "registered" : "ordinary", rank->gpu ? ", NVLS off" : "");
+                   transfers, perf_dtype_names[b->wish.dtype], reduces ? " " : "",
+                   reduces ? perf_redop_names[b->wish.op] : "", rank->ranks, rank->gpu ? "GPUs" : "CPU ranks",
+                   options->graph ? "graphs" : "stream", options->registered ? "registered" : "ordinary",
+                   rank->gpu ? ", NVLS off" : "");
 }
 
 /* A tuning file is for the ranks of one host. */
@@ -185,7 +190,7 @@ static weir_status create_bench(perf_rank *rank, uint64_t largest, uint64_t thre
         status = create_collective(b, threads, 0);
     }
     if (status == WEIR_OK) {
-        status = perf_sendrecv_check(b);
+        status = perf_sendrecv_open(b);
     }
     if (status == WEIR_OK) {
         status = perf_parts_open(b);
@@ -217,6 +222,7 @@ static void destroy_bench(perf_bench *b)
     perf_cuda_close(b->cuda);
     perf_beside_close(b);
     perf_parts_close(b);
+    perf_sendrecv_close(b);
     weir_collective_destroy(b->collective);
     weir_memory_destroy(b->wrong);
     weir_memory_destroy(b->recv);
@@ -540,8 +546,8 @@ const perf_command perf_allgather_parts = { "allgather_parts", "all ranks get un
                                             OPTIONS " --parts --skew --layout", run_collective, start_collective };
 const perf_command perf_reduce_scatter_parts = { "reduce_scatter_parts", "each rank gets its extents of reduced parts",
                                                  OPTIONS " --parts --skew --layout", run_collective, start_collective };
-const perf_command perf_sendrecv = { "sendrecv", "sends and receives at the same time", FORMLESS " --layout",
-                                     run_collective, start_collective };
+const perf_command perf_sendrecv = { "sendrecv", "sends and receives at the same time",
+                                     FORMLESS " --layout --transfers", run_collective, start_collective };
 
 static int start_collective(const perf_options *options, char **arguments)
 {

@@ -84,9 +84,10 @@ typedef struct perf_bench {
     weir_collective *collective;
     weir_memory *send;
     weir_memory *recv;
-    weir_memory *wrong;    /* a count */
-    perf_parts *parts;     /* of operations that take them */
-    perf_compute *compute; /* of --beside, on a stream of its own: */
+    weir_memory *wrong;       /* a count */
+    perf_parts *parts;        /* of operations that take them */
+    weir_transfer *transfers; /* of sendrecv */
+    perf_compute *compute;    /* of --beside, on a stream of its own: */
     void *compute_stream;
     perf_cuda *cuda;
     perf_nccl *nccl;
@@ -168,20 +169,22 @@ void perf_parts_extent(const perf_bench *b, const weir_collective_request *q, ui
 
 /* ---- sends and receives ----------------------------------------------------------------------------------- */
 
-#define PERF_TRANSFERS_MAX (2u * PERF_RANKS_MAX)
+#define PERF_TRANSFERS_MAX 1024u /* of --transfers */
 
 /* Whether --layout may have this value; NULL is the default. */
 bool perf_sendrecv_knows(const char *layout);
 const char *perf_sendrecv_layout(const perf_bench *b);
-/* WEIR_ERR_INVALID if the layout needs more ranks. WEIR_OK for other operations. */
-weir_status perf_sendrecv_check(const perf_bench *b);
+/* WEIR_ERR_INVALID if the layout needs more ranks. Does nothing for other operations. close also undoes a part of open.
+ */
+weir_status perf_sendrecv_open(perf_bench *b);
+void perf_sendrecv_close(perf_bench *b);
 /* The most elements that a rank sends, in counts of a transfer. */
 uint32_t perf_sendrecv_parts(const perf_bench *b);
-/* The transfers of this rank, each of q->count elements. Returns their number. */
-uint32_t perf_sendrecv_list(const perf_bench *b, const weir_collective_request *q, weir_transfer *out);
-/* *out describes the data of one transfer to the kernels of data.h. Returns a number to add to the seed, which is
- * different for each sender and receiver. */
-uint64_t perf_sendrecv_data(const perf_bench *b, const weir_collective_request *q, const weir_transfer *t,
+/* Lists the transfers of this rank, each of q->count elements, in b->transfers. Returns their number. */
+uint32_t perf_sendrecv_list(const perf_bench *b, const weir_collective_request *q);
+/* *out describes the data of the transfer b->transfers[index] to the kernels of data.h. Returns a number to add to the
+ * seed, which is different for each sender, receiver and number of their transfer. */
+uint64_t perf_sendrecv_data(const perf_bench *b, const weir_collective_request *q, uint32_t index,
                             weir_collective_request *out);
 /* Calls of a perf_party whose context is the bench. */
 weir_status perf_sendrecv_call_weir(void *context, const weir_collective_request *q, void *stream);

@@ -78,11 +78,10 @@ static weir_status put_data(perf_rank *rank, const task *t, const weir_kernel *k
 {
     weir_status status = WEIR_OK;
     if (t->bench->wish.what->transfers) {
-        weir_transfer transfers[PERF_TRANSFERS_MAX];
-        const uint32_t n = perf_sendrecv_list(t->bench, &t->request, transfers);
+        const uint32_t n = perf_sendrecv_list(t->bench, &t->request);
         for (uint32_t i = 0; i < n && status == WEIR_OK; i++) {
             weir_collective_request data;
-            const uint64_t more = perf_sendrecv_data(t->bench, &t->request, &transfers[i], &data);
+            const uint64_t more = perf_sendrecv_data(t->bench, &t->request, i, &data);
             status = put_data_of(rank, t, &data, kernel, seed + more);
         }
         return status;

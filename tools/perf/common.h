@@ -80,6 +80,7 @@ typedef struct perf_options {
     bool match_nccl;     /* weir gets the blocks of NCCL's kernel */
     uint32_t parts;      /* of collectives of parts: their number */
     const char *skew;    /* shares of the ranks; NULL: even */
+    uint32_t transfers;  /* of sendrecv: to each partner; 0: one */
     const char *layout;  /* of pack: descriptions; of parts: "part" or "rank"; of sendrecv */
     uint32_t host_ranks; /* treat each group of this many ranks as a host */
     bool graph;          /* replay graphs */

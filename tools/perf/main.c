@@ -103,7 +103,7 @@ static const option_row option_rows[] = {
       "boxes of a pack: seed (default), C5 to C12, C12-shuffled, RUNxROWS@STRIDE; of a halo: z,x (default), y" },
     { "--layout", OPTION_TEXT, offsetof(perf_options, layout), "LIST",
       "of a box: v_hv (default), v_hv_hv, hi, hib, subarray; all; of parts: part (default), rank; "
-      "of sendrecv: ring (default), pairs, fan" },
+      "of sendrecv: ring (default), pairs, fan, self" },
     { "--cube", OPTION_NUMBER, offsetof(perf_options, cube), "N", "side of the cube of these boxes; default 1024" },
     { "--size", OPTION_NUMBER, offsetof(perf_options, size), "N",
       "cells of a halo's box along each side; default 256" },
@@ -114,6 +114,8 @@ static const option_row option_rows[] = {
     { "--parts", OPTION_NUMBER, offsetof(perf_options, parts), "N", "parts of a call; default 1" },
     { "--skew", OPTION_TEXT, offsetof(perf_options, skew), "WHAT",
       "ranks' shares of a part: even (default), linear, one (all of rank 0), or weights as 3,1" },
+    { "--transfers", OPTION_NUMBER, offsetof(perf_options, transfers), "N",
+      "transfers to each partner in a call; default 1" },
     { "--host-ranks", OPTION_NUMBER, offsetof(perf_options, host_ranks), "N", "treat each N ranks as a host" },
     { "--graph", OPTION_FLAG, offsetof(perf_options, graph), "", "replay graphs; default: launch one by one" },
     { "--register", OPTION_FLAG, offsetof(perf_options, registered), "", "register buffers with all ranks: zero-copy" },
