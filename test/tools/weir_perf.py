@@ -155,6 +155,12 @@ def mistakes(program):
             (["allgather", "--form", "copies", "--register", "--tune", "/dev/null"], "--tune writes forms of kernels"),
             (["allgather", "--form", "copies", "--register", "--device", "cpu", "-g", "4", "--host-ranks", "2"],
              "copies need recv in registered memory"),
+            (["allgather_parts", "--parts-bytes", "64"], "--parts-bytes needs --rows"),
+            (["allgather_parts", "--rows", "64"], "--rows goes with --parts-bytes"),
+            (["allgather_parts", "--parts-bytes", "64,7", "--rows", "8"], "--parts-bytes are multiples of the bytes of"),
+            (["allgather_parts", "--parts-bytes", "64", "--rows", "8", "--sizes", "1K"], "in the place of --parts, --si"),
+            (["allgather_parts", "--parts-bytes", "64", "--rows", "16385"], "at most 16384"),
+            (["allgather", "--parts-bytes", "64"], "allgather does not take --parts-bytes"),
             (["sendrecv", "--layout", "star"], "--layout is ring, pairs, fan or self"),
             (["sendrecv", "--transfers", "1025"], "--transfers is at most 1024"),
             (["allreduce", "--transfers", "2"], "allreduce does not take --transfers"),
@@ -690,12 +696,31 @@ def collectives(program):
         rows, output = collective(program, *arguments, "-g", str(ranks), "--sizes", ",".join(map(str, sizes)))
         check_collective(rows, sizes, parts, element, factor, names)
         expect(re.search(r"^ +bytes +count +type +redop +form +blocks +sms +time_us +min_us +p95_us +algbw +busbw +wrong"
-                         r" +in_us +in_algbw +in_busbw +in_wrong$", output, flags=re.M), "columns")
+                         r" +in_us +in_algbw +in_busbw +in_wrong( +copied_us)?$", output, flags=re.M), "columns")
         title = rows[0]["table"]
         expect(arguments[0] in title and f"{ranks} CPU ranks" in title and
                ("graphs" if "--graph" in arguments else "stream") in title and
                ("registered" if "--register" in arguments else "ordinary") in title, f"title {title}")
         expect(output.count(f"\n{title}\n") == 1, f"one table of {title}")
+
+
+def parts(program):
+    """Parts of rows, and an even collective with a copy, which has a time only where it gives the same."""
+    for arguments, ranks, count, copied in (
+            (["allgather_parts", "--parts-bytes", "7168,224,32,32", "--rows", "3", "-d", "u8"], 3, 3 * 7456, True),
+            (["reduce_scatter_parts", "--parts-bytes", "96,4", "--rows", "7", "-d", "f32", "--graph"], 2, 7 * 25, True),
+            (["allgather_parts", "--parts-bytes", "64,6", "--rows", "5", "--layout", "rank"], 2, 5 * 35, False),
+            (["allgather_parts", "--parts-bytes", "64,6", "--rows", "5", "--skew", "linear"], 2, 5 * 35, False),
+            (["allgather_parts", "--parts-bytes", "64", "--rows", "5", "--processes"], 2, 5 * 32, False),
+            (["reduce_scatter_parts", "--parts", "4", "--sizes", "16K", "--register"], 2, 4096, True),
+            (["allgather_parts", "--parts", "4", "--sizes", "16K", "--register", "--host-ranks", "1"], 2, 4096, True),
+            (["allgather_parts", "--parts", "3", "--sizes", "20"], 2, 5, False)):
+        rows, _ = collective(program, *arguments, "--check", "-g", str(ranks))
+        expect([row["count"] for row in rows] == [count], f"elements of a rank in {rows}")
+        for row in rows:
+            expect(row["wrong"] == 0 and row["in_wrong"] == 0 and row["copied_wrong"] == 0, f"elements of {row}")
+            expect((row["copied_us"] is not None) == copied, f"an even collective and a copy in {row}")
+            expect(not copied or row["copied_us"] > 0, f"time of {row}")
 
 
 def sendrecv(program):
@@ -919,8 +944,9 @@ CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("pa
          "gather": gather, "beside": beside, "cached": cached, "collective_beside": collective_beside, "calibrate": calibrate,
          "scatter": scatter, "pack": pack, "strided": strided, "halo": halo,
          "log": log,
-         "bootstrap": bootstrap, "collectives": collectives, "sendrecv": sendrecv, "forms": forms, "copies": copies, "plot": plot, "tune": tune,
-         "tuned_again": tuned_again, "launched": launched, "wrong_result": wrong_result, "wrong_check": wrong_check, "mistakes": mistakes,
+         "bootstrap": bootstrap, "collectives": collectives, "parts": parts, "sendrecv": sendrecv, "forms": forms,
+         "copies": copies, "plot": plot, "tune": tune, "tuned_again": tuned_again, "launched": launched,
+         "wrong_result": wrong_result, "wrong_check": wrong_check, "mistakes": mistakes,
          "against": against}
 
 

@@ -52,7 +52,8 @@ static weir_status create_collective(perf_bench *b, uint64_t threads, uint32_t b
 {
     const perf_rank *rank = b->rank;
     const uint64_t most = perf_largest(&rank->options->blocks);
-    weir_memory *const buffers[] = { b->send, b->recv };
+    weir_memory *const buffers[] = { b->send, b->recv, b->staged };
+    const uint32_t registered = !rank->options->registered ? 0 : b->staged != NULL ? 3 : 2;
     weir_collective_opts opts = WEIR_OPTS(weir_collective_opts);
     if (most > UINT32_MAX || threads > UINT32_MAX) {
         return perf_fail(b->rank, WEIR_ERR_INVALID, "too many blocks or threads");
@@ -68,7 +69,7 @@ static weir_status create_collective(perf_bench *b, uint64_t threads, uint32_t b
     /* Exchanges do not let the staging grow. The checked call before the timed ones does it for other operations. */
     opts.staging_bytes = b->wish.what->transfers && rank->gpu ? STAGING_OF_EXCHANGES : 0;
     weir_status status = weir_collective_create(rank->comm, &opts, &b->collective);
-    for (uint32_t i = 0; i < 2 && status == WEIR_OK && rank->options->registered; i++) {
+    for (uint32_t i = 0; i < registered && status == WEIR_OK; i++) {
         status = weir_collective_register(b->collective, buffers[i]);
     }
     if (status == WEIR_OK && b->wish.op == WEIR_SCALED_SUM) {
@@ -187,13 +188,13 @@ static weir_status create_bench(perf_rank *rank, uint64_t largest, uint64_t thre
     }
     weir_status status = create_buffers(b, bytes);
     if (status == WEIR_OK) {
+        status = perf_parts_open(b, bytes);
+    }
+    if (status == WEIR_OK) {
         status = create_collective(b, threads, 0);
     }
     if (status == WEIR_OK) {
         status = perf_sendrecv_open(b);
-    }
-    if (status == WEIR_OK) {
-        status = perf_parts_open(b);
     }
     if (status == WEIR_OK && rank->options->tune != NULL) {
         status = check_tunable(b);
@@ -224,6 +225,7 @@ static void destroy_bench(perf_bench *b)
     perf_parts_close(b);
     perf_sendrecv_close(b);
     weir_collective_destroy(b->collective);
+    weir_memory_destroy(b->staged);
     weir_memory_destroy(b->wrong);
     weir_memory_destroy(b->recv);
     weir_memory_destroy(b->send);
@@ -280,6 +282,11 @@ static weir_status measure_weir(perf_bench *b, uint64_t count, uint64_t bytes, c
     } else if (status == WEIR_OK && has_in_place(b, chosen->form)) {
         show_progress(b, bytes, "in place");
         status = perf_measure(b, &ours, count, bytes, true, &results[PERF_IN]);
+    }
+    if (status == WEIR_OK && b->compute == NULL && perf_parts_copied(b)) {
+        const perf_party copied = { perf_parts_call_copied, b, ours.send, ours.recv, NULL };
+        show_progress(b, bytes, "an even collective and a copy");
+        status = perf_measure(b, &copied, count, bytes, false, &results[PERF_COPIED]);
     }
     show_progress(b, bytes, NULL);
     return status;
@@ -388,7 +395,7 @@ static weir_status measure_row(perf_bench *b, uint64_t count, weir_collective_fo
     if (status == WEIR_OK) {
         perf_tune_add(&b->tune, bytes, chosen, most, results[PERF_OUT].us);
         b->rows++;
-        b->wrong_rows += results[PERF_OUT].wrong + results[PERF_IN].wrong != 0 ? 1 : 0;
+        b->wrong_rows += results[PERF_OUT].wrong + results[PERF_IN].wrong + results[PERF_COPIED].wrong != 0 ? 1 : 0;
     }
     return status;
 }
@@ -398,10 +405,7 @@ static weir_status measure_form(perf_bench *b, uint64_t size, weir_collective_fo
 {
     const uint64_t count = size / weir_dtype_bytes(b->wish.dtype) / perf_counts_of_size(b);
     perf_choice chosen = { form, { 0, 0 } };
-    weir_status status = WEIR_OK;
-    if (b->parts != NULL) {
-        perf_parts_divide(b, count);
-    }
+    weir_status status = b->parts != NULL ? perf_parts_divide(b, count) : WEIR_OK;
     for (uint32_t i = 0; i < blocks->count && status == WEIR_OK; i++) {
         const uint32_t most = (uint32_t)blocks->values[i];
         const uint32_t before = chosen.shape.blocks;
@@ -505,6 +509,10 @@ static weir_status run_collective(perf_rank *rank)
     if (status != WEIR_OK) {
         return status;
     }
+    if (rank->options->parts_bytes.count != 0) {
+        sizes.count = 1;
+        sizes.values[0] = perf_parts_bytes(rank->options, rank->ranks);
+    }
     choose_threads(rank, &threads);
     status = create_bench(rank, perf_largest(&sizes), threads.values[0], &b);
     for (uint32_t i = 0; i < threads.count && status == WEIR_OK; i++) {
@@ -525,6 +533,7 @@ static int start_collective(const perf_options *options, char **arguments);
     " --host-ranks --match-nccl --beside"
 #define UNTUNED FORMLESS " -o --form"
 #define OPTIONS UNTUNED " --tune"
+#define PARTS OPTIONS " --parts --parts-bytes --rows --skew --layout"
 
 const perf_command perf_allreduce = { "allreduce", "all ranks get the reduction of all ranks' data", OPTIONS,
                                       run_collective, start_collective };
@@ -542,10 +551,10 @@ const perf_command perf_collective_gather = { "collective_gather", "rank 0 gets 
                                               run_collective, start_collective };
 const perf_command perf_collective_scatter = { "collective_scatter", "each rank gets a part of rank 0's data", UNTUNED,
                                                run_collective, start_collective };
-const perf_command perf_allgather_parts = { "allgather_parts", "all ranks get uneven parts of all ranks",
-                                            OPTIONS " --parts --skew --layout", run_collective, start_collective };
+const perf_command perf_allgather_parts = { "allgather_parts", "all ranks get uneven parts of all ranks", PARTS,
+                                            run_collective, start_collective };
 const perf_command perf_reduce_scatter_parts = { "reduce_scatter_parts", "each rank gets its extents of reduced parts",
-                                                 OPTIONS " --parts --skew --layout", run_collective, start_collective };
+                                                 PARTS, run_collective, start_collective };
 const perf_command perf_sendrecv = { "sendrecv", "sends and receives at the same time",
                                      FORMLESS " --layout --transfers", run_collective, start_collective };
 

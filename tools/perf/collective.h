@@ -23,7 +23,7 @@ typedef struct perf_operation {
     bool reduces;
     bool parts;     /* a size counts all ranks' parts; the count argument is one part */
     bool once;      /* has the form `once` */
-    bool uneven;    /* takes --parts, --skew and --layout */
+    bool uneven;    /* takes --parts, --parts-bytes, --skew and --layout */
     bool transfers; /* sends and receives, by --layout; not in place, and has no form */
 } perf_operation;
 
@@ -85,6 +85,7 @@ typedef struct perf_bench {
     weir_memory *send;
     weir_memory *recv;
     weir_memory *wrong;       /* a count */
+    weir_memory *staged;      /* of parts: all ranks' elements, in the order of the ranks */
     perf_parts *parts;        /* of operations that take them */
     weir_transfer *transfers; /* of sendrecv */
     perf_compute *compute;    /* of --beside, on a stream of its own: */
@@ -121,12 +122,13 @@ typedef struct perf_result {
     perf_launched launched; /* by NCCL */
 } perf_result;
 
-/* The results of a row: weir's out of place and in place, NCCL's on plain buffers and on symmetric windows. */
-enum { PERF_OUT, PERF_IN, PERF_PLAIN, PERF_WINDOWS, PERF_RESULTS };
+/* The results of a row: weir's out of place, in place, and by an even collective and a copy, NCCL's on plain buffers
+ * and on symmetric windows. */
+enum { PERF_OUT, PERF_IN, PERF_COPIED, PERF_PLAIN, PERF_WINDOWS, PERF_RESULTS };
 
 /* The counts that make up a size. */
 uint32_t perf_counts_of_size(const perf_bench *b);
-/* Reports a row; with NCCL's columns if NCCL was measured. */
+/* Reports a row; with NCCL's columns if NCCL was measured, and with copied_us for parts. */
 void perf_report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
                      const perf_result *results);
 
@@ -151,16 +153,21 @@ weir_status perf_beside_measure(perf_bench *b, const perf_party *by, uint64_t co
 
 /* ---- parts ------------------------------------------------------------------------------------------------ */
 
-/* Takes the options; does nothing for other operations. close also undoes a part of open. */
-weir_status perf_parts_open(perf_bench *b);
+/* Takes the options, for sizes up to `bytes`; does nothing for other operations. close also undoes a part of open. */
+weir_status perf_parts_open(perf_bench *b, uint64_t bytes);
 void perf_parts_close(perf_bench *b);
+/* The one size that --parts-bytes and --rows give, or 0. */
+uint64_t perf_parts_bytes(const perf_options *options, uint32_t ranks);
 /* Divides `count` elements for each rank into the parts. */
-void perf_parts_divide(perf_bench *b, uint64_t count);
+weir_status perf_parts_divide(perf_bench *b, uint64_t count);
+/* Whether an even collective and a copy give the same: several parts of which each lies together, and even shares. */
+bool perf_parts_copied(const perf_bench *b);
 /* Elements of the rank that has most, and the fraction of all elements that some rank must send or receive. */
 uint64_t perf_parts_longest(const perf_bench *b);
 double perf_parts_bus(const perf_bench *b, uint64_t count);
 /* Calls of a perf_party whose context is the bench. */
 weir_status perf_parts_call_weir(void *context, const weir_collective_request *q, void *stream);
+weir_status perf_parts_call_copied(void *context, const weir_collective_request *q, void *stream);
 weir_status perf_parts_call_nccl(void *context, const weir_collective_request *q, void *stream);
 /* The extents of all parts, each as a broadcast or a reduce of its elements. */
 uint32_t perf_parts_extents(const perf_bench *b);

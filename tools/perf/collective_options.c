@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define ROWS_MOST 16384u /* 64 parts of 2^40 bytes a row among 8 ranks: no sum leaves 64 bits */
+
 /* clang-format off */
 static const perf_operation operations[] = {
     { "allreduce", WEIR_ALLREDUCE, true, false, true, false, false },
@@ -128,6 +130,25 @@ static const char *refuse_compared(const perf_options *options, const perf_opera
                : "--compare nccl-zero measures allgather, all_to_all, collective_gather and collective_scatter";
 }
 
+/* Why --parts-bytes does not fit, or NULL. */
+static const char *refuse_parts_bytes(const perf_options *options, const perf_wish *wish)
+{
+    const uint64_t element = weir_dtype_bytes((weir_dtype)wish->dtype);
+    if (options->parts_bytes.count == 0) {
+        return options->rows != 0 ? "--rows goes with --parts-bytes" : NULL;
+    }
+    for (uint32_t i = 0; i < options->parts_bytes.count; i++) {
+        if (options->parts_bytes.values[i] % element != 0) {
+            return "--parts-bytes are multiples of the bytes of an element";
+        }
+    }
+    return options->rows == 0          ? "--parts-bytes needs --rows, the rows of each rank"
+           : options->rows > ROWS_MOST ? "--rows with --parts-bytes is at most 16384"
+           : options->parts != 0 || options->sizes.count != 0 || options->least != 0 || options->most != 0
+               ? "--parts-bytes gives number and sizes of the parts, in the place of --parts, --sizes, -b and -e"
+               : NULL;
+}
+
 /* Why --beside does not fit, or NULL. */
 static const char *refuse_beside(const perf_options *options)
 {
@@ -160,6 +181,8 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
         refused = "-o scaled_sum takes f64, f32, f16 and bf16";
     } else if (refuse_compared(options, out->what) != NULL) {
         refused = refuse_compared(options, out->what);
+    } else if (refuse_parts_bytes(options, out) != NULL) {
+        refused = refuse_parts_bytes(options, out);
     } else if (refuse_beside(options) != NULL) {
         refused = refuse_beside(options);
     } else if (options->nccl_ctas != 0 && options->compare == NULL) {

@@ -2,8 +2,9 @@
 #include "tools/perf/collective.h"
 
 #include <math.h>
+#include <string.h>
 
-#define OF_NCCL 9u /* columns */
+#define FIELDS_MOST 40u
 
 uint32_t perf_counts_of_size(const perf_bench *b)
 {
@@ -23,11 +24,18 @@ static double bus_factor(const perf_bench *b, uint64_t count)
 
 static double bandwidth(uint64_t bytes, const perf_result *r) { return (double)bytes / r->us / 1e3; }
 
+static void add(perf_field *all, uint32_t *count, const perf_field *fields, uint32_t more)
+{
+    memcpy(all + *count, fields, more * sizeof *fields);
+    *count += more;
+}
+
 void perf_report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
                      const perf_result *results)
 {
     const perf_result *out = &results[PERF_OUT];
     const perf_result *in = &results[PERF_IN];
+    const perf_result *copied = &results[PERF_COPIED];
     const perf_result *plain = &results[PERF_PLAIN];
     const perf_result *windows = &results[PERF_WINDOWS];
     const double factor = bus_factor(b, count);
@@ -59,7 +67,13 @@ void perf_report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf_c
         perf_wide(perf_as(perf_real("in_algbw", bandwidth(bytes, in), 2), PERF_BANDWIDTH), 9),
         perf_wide(perf_real("in_busbw", bandwidth(bytes, in) * factor, 2), 9),
         perf_wide(perf_as(perf_count("in_wrong", in->wrong), PERF_APART), 9),
-        perf_wide(perf_real("nccl_us", plain->us, 2), 10), /* the following with --compare */
+    };
+    const perf_field of_parts[] = {
+        perf_wide(perf_as(perf_real("copied_us", copied->us, 2), PERF_LATENCY), 10),
+        perf_wide(perf_as(perf_count("copied_wrong", copied->wrong), PERF_APART), 0),
+    };
+    const perf_field of_nccl[] = {
+        perf_wide(perf_real("nccl_us", plain->us, 2), 10),
         perf_wide(perf_real("sym_us", windows->us, 2), 10),
         perf_wide(perf_real("ratio", out->us / best, 3), 7),
         perf_wide(perf_as(perf_count("nccl_blocks", plain->launched.blocks), PERF_APART), 12),
@@ -69,5 +83,10 @@ void perf_report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf_c
         perf_wide(perf_as(perf_text("sym_kernel", windows->launched.kernel), PERF_APART), 0),
         perf_wide(perf_as(perf_count("sym_wrong", windows->wrong), PERF_APART), 0),
     };
-    perf_row(b->rank->output, b->title, fields, b->nccl != NULL ? ROWS(fields) : ROWS(fields) - OF_NCCL);
+    perf_field all[FIELDS_MOST];
+    uint32_t count_of_all = 0;
+    add(all, &count_of_all, fields, ROWS(fields));
+    add(all, &count_of_all, of_parts, b->parts != NULL ? ROWS(of_parts) : 0);
+    add(all, &count_of_all, of_nccl, b->nccl != NULL ? ROWS(of_nccl) : 0);
+    perf_row(b->rank->output, b->title, all, count_of_all);
 }

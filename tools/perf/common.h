@@ -54,38 +54,39 @@ typedef struct perf_options {
     const char *dtype; /* of collectives: type of elements */
     const char *op;    /* of collectives: reduction */
     const char *form;
-    uint32_t rows; /* of gather: ids */
+    uint32_t rows; /* of gather: ids; of parts: rows of each rank */
     perf_list row_bytes;
-    perf_list spans;     /* bytes of the table */
-    bool calibrate;      /* of gather */
-    bool counters;       /* of gather */
-    bool peer;           /* of gather: rows in device memory of the next rank */
-    perf_list cached;    /* of gather: rows in device memory */
-    const char *beside;  /* of collectives and gather: a computation */
-    perf_list sms;       /* of the gather's stream */
-    uint32_t planes;     /* of pages: pieces of a page */
-    const char *order;   /* of ids */
-    const char *ids;     /* "uniform", "zipf" or a file; NULL: uniform */
-    perf_list lanes;     /* that share a row */
-    perf_list loads;     /* rows that a group of lanes has under way */
-    const char *config;  /* of pack: boxes */
-    uint32_t cube;       /* of pack: side */
-    uint32_t size;       /* of halo: cells along each side */
-    uint32_t radius;     /* of halo: ghosts on each side */
-    const char *peers;   /* of pack, scatter and pages */
-    bool cold;           /* of pack: no warm cases */
-    const char *compare; /* "nccl", "nccl-zero", "nccl-pinned" or NULL */
-    uint32_t nccl_ctas;  /* most blocks of NCCL's kernels; 0: NCCL's default */
-    const char *nccl;    /* NCCL's library */
-    bool match_nccl;     /* weir gets the blocks of NCCL's kernel */
-    uint32_t parts;      /* of collectives of parts: their number */
-    const char *skew;    /* shares of the ranks; NULL: even */
-    uint32_t transfers;  /* of sendrecv: to each partner; 0: one */
-    const char *layout;  /* of pack: descriptions; of parts: "part" or "rank"; of sendrecv */
-    uint32_t host_ranks; /* treat each group of this many ranks as a host */
-    bool graph;          /* replay graphs */
-    bool registered;     /* register buffers with all ranks */
-    const char *tune;    /* tuning file to write */
+    perf_list spans;       /* bytes of the table */
+    bool calibrate;        /* of gather */
+    bool counters;         /* of gather */
+    bool peer;             /* of gather: rows in device memory of the next rank */
+    perf_list cached;      /* of gather: rows in device memory */
+    const char *beside;    /* of collectives and gather: a computation */
+    perf_list sms;         /* of the gather's stream */
+    uint32_t planes;       /* of pages: pieces of a page */
+    const char *order;     /* of ids */
+    const char *ids;       /* "uniform", "zipf" or a file; NULL: uniform */
+    perf_list lanes;       /* that share a row */
+    perf_list loads;       /* rows that a group of lanes has under way */
+    const char *config;    /* of pack: boxes */
+    uint32_t cube;         /* of pack: side */
+    uint32_t size;         /* of halo: cells along each side */
+    uint32_t radius;       /* of halo: ghosts on each side */
+    const char *peers;     /* of pack, scatter and pages */
+    bool cold;             /* of pack: no warm cases */
+    const char *compare;   /* "nccl", "nccl-zero", "nccl-pinned" or NULL */
+    uint32_t nccl_ctas;    /* most blocks of NCCL's kernels; 0: NCCL's default */
+    const char *nccl;      /* NCCL's library */
+    bool match_nccl;       /* weir gets the blocks of NCCL's kernel */
+    uint32_t parts;        /* of collectives of parts: their number */
+    perf_list parts_bytes; /* of collectives of parts: bytes of a row of each part */
+    const char *skew;      /* shares of the ranks; NULL: even */
+    uint32_t transfers;    /* of sendrecv: to each partner; 0: one */
+    const char *layout;    /* of pack: descriptions; of parts: "part" or "rank"; of sendrecv */
+    uint32_t host_ranks;   /* treat each group of this many ranks as a host */
+    bool graph;            /* replay graphs */
+    bool registered;       /* register buffers with all ranks */
+    const char *tune;      /* tuning file to write */
     const char *csv;
     const char *json;
     const char *plot;    /* picture file; rows go to `json`, or to PLOT.json */
