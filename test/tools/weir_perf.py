@@ -723,6 +723,22 @@ def parts(program):
             expect(not copied or row["copied_us"] > 0, f"time of {row}")
 
 
+def collective_create(program):
+    """A row with the time and the memory of a default collective; a rank alone has no memory for others."""
+    for ranks, arguments in ((1, []), (2, ["--processes"]), (3, [])):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "results.json")
+            result = start(program, "collective_create", "--device", "cpu", "-n", "3", "-g", str(ranks), *arguments,
+                           "--json", path)
+            print(result.stdout)
+            expect(result.returncode == 0, f"status {result.returncode}")
+            with open(path, encoding="utf-8") as file:
+                (row,) = json.load(file)["rows"]
+        expect(row["ranks"] == ranks and (row["memory"] != 0) == (ranks > 1), f"memory of {row}")
+        expect(row["memory"] <= 12 << 20, f"memory of {row}")
+        expect(0 < row["min_us"] <= row["create_us"] <= row["p95_us"] and row["first_us"] > 0, f"times of {row}")
+
+
 def sendrecv(program):
     """Each layout: sizes, counts of a transfer, and no wrong element."""
     for arguments, layout, ranks, parts, element in (
@@ -944,9 +960,9 @@ CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("pa
          "gather": gather, "beside": beside, "cached": cached, "collective_beside": collective_beside, "calibrate": calibrate,
          "scatter": scatter, "pack": pack, "strided": strided, "halo": halo,
          "log": log,
-         "bootstrap": bootstrap, "collectives": collectives, "parts": parts, "sendrecv": sendrecv, "forms": forms,
-         "copies": copies, "plot": plot, "tune": tune, "tuned_again": tuned_again, "launched": launched,
-         "wrong_result": wrong_result, "wrong_check": wrong_check, "mistakes": mistakes,
+         "bootstrap": bootstrap, "collectives": collectives, "parts": parts, "collective_create": collective_create,
+         "sendrecv": sendrecv, "forms": forms, "copies": copies, "plot": plot, "tune": tune, "tuned_again": tuned_again,
+         "launched": launched, "wrong_result": wrong_result, "wrong_check": wrong_check, "mistakes": mistakes,
          "against": against}
 
 

@@ -32,5 +32,6 @@ extern const perf_command perf_reduce_scatter_parts;
 extern const perf_command perf_collective_gather;
 extern const perf_command perf_collective_scatter;
 extern const perf_command perf_sendrecv;
+extern const perf_command perf_collective_create;
 
 #endif

@@ -45,6 +45,7 @@ static const perf_command *const commands[] = {
     &perf_collective_gather,
     &perf_collective_scatter,
     &perf_sendrecv,
+    &perf_collective_create,
 };
 
 /* Options of every command. */
