@@ -479,7 +479,8 @@ def scatter(program):
                 with open(path, encoding="utf-8") as file:
                     rows = json.load(file)["rows"]
             expect([(row["to"], row["way"]) for row in rows] ==
-                   [(to, way) for to in directions for way in ("weir", "linear")] * (2 * 3 * 2), "rows")
+                   [(to, way) for to in directions for way in ("weir", "linear", "bulk", "batch", "each")] * (2 * 3 * 2),
+                   "rows")
             for row in rows:
                 expect(row["wrong"] == 0 and row["devices"] == ranks and row["planes"] == planes, f"data of {row}")
                 pages = row["span"] // planes // row["row_bytes"]

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "tools/perf/commands.h"
-#include "tools/perf/cuda.h"
+#include "tools/perf/copies.h"
 #include "tools/perf/gather.h"
 
 #define TABLE_TAG 1u
@@ -29,14 +29,8 @@ typedef struct move_bench {
     int32_t *ids;         /* of the host */
     int32_t *places;
     char *host_rows;
-    perf_cuda *cuda; /* NULL on the CPU */
-    int (*copy)(unsigned long long dst, unsigned long long src, size_t bytes, void *stream);
-    int (*batch)(unsigned long long *dst, unsigned long long *src, size_t *sizes, size_t count, void *attributes,
-                 size_t *first, size_t attribute_count, void *stream); /* CUDA 13 */
-    unsigned long long *to;                                            /* of the driver's copies */
-    unsigned long long *from;
-    size_t *sizes;
-    uint64_t pieces; /* most of a case */
+    perf_copies copies; /* of the driver */
+    uint64_t pieces;    /* most of a case */
 } move_bench;
 
 typedef struct move_case {
@@ -134,44 +128,32 @@ static void list_copies(const move_case *c)
     for (uint64_t i = 0; i < c->count * c->planes; i++) {
         const unsigned long long here = rows + device_offset(c, i / c->planes, (uint32_t)(i % c->planes));
         const unsigned long long there = table + table_offset(c, i / c->planes, (uint32_t)(i % c->planes));
-        bench->to[i] = c->save ? there : here;
-        bench->from[i] = c->save ? here : there;
-        bench->sizes[i] = c->piece;
+        bench->copies.to[i] = c->save ? there : here;
+        bench->copies.from[i] = c->save ? here : there;
+        bench->copies.sizes[i] = c->piece;
     }
 }
 
-static int put_copies(const move_case *c)
+static weir_status put_copies(const move_case *c)
 {
-    const move_bench *bench = c->bench;
-    const uint64_t count = c->count * c->planes;
-    int result = 0;
+    const perf_copies *copies = &c->bench->copies;
     if (c->way == WAY_BULK) {
-        unsigned long long table = (unsigned long long)(uintptr_t)weir_memory_pointer(bench->memory);
-        unsigned long long rows = (unsigned long long)(uintptr_t)weir_memory_pointer(bench->rows);
-        return bench->copy(c->save ? table : rows, c->save ? rows : table, bytes_of(c), bench->rank->stream);
+        void *table = weir_memory_pointer(c->bench->memory);
+        void *rows = weir_memory_pointer(c->bench->rows);
+        return perf_copies_bulk(copies, c->save ? table : rows, c->save ? rows : table, bytes_of(c));
     }
-    if (c->way == WAY_BATCH) {
-        unsigned attributes[6] = { 1, 0, 0, 0, 0, 0 }; /* CUmemcpyAttributes: in the order of the stream */
-        size_t first = 0;
-        return bench->batch(bench->to, bench->from, bench->sizes, count, attributes, &first, 1, bench->rank->stream);
-    }
-    for (uint64_t i = 0; i < count && result == 0; i++) {
-        result = bench->copy(bench->to[i], bench->from[i], bench->sizes[i], bench->rank->stream);
-    }
-    return result;
+    return perf_copies_put(copies, c->way == WAY_BATCH ? PERF_COPY_BATCH : PERF_COPY_EACH, c->count * c->planes);
 }
 
 static weir_status put(perf_rank *rank, void *context, uint32_t number)
 {
     const move_case *c = (const move_case *)context;
+    (void)rank;
     (void)number;
     if (c->way == WAY_WEIR || c->way == WAY_LINEAR) {
         return put_weir(c);
     }
-    const int result = put_copies(c);
-    return result == 0
-               ? WEIR_OK
-               : perf_fail(rank, WEIR_ERR_DEVICE, "%s %s: CUDA error %d", rank->command, way_names[c->way], result);
+    return put_copies(c);
 }
 
 /* ---- one case --------------------------------------------------------------------------------------------- */
@@ -279,11 +261,8 @@ static bool takes(const move_case *c)
 {
     const char *list = c->bench->rank->options->peers;
     const char *name = way_names[c->way];
-    if (c->way >= WAY_BULK && c->bench->cuda == NULL) {
+    if (c->way == WAY_BATCH && !perf_copies_can(&c->bench->copies, PERF_COPY_BATCH)) {
         return false;
-    }
-    if (c->way == WAY_BATCH && c->bench->batch == NULL) {
-        return false; /* an older driver */
     }
     const char *found = list != NULL ? strstr(list, name) : NULL;
     return c->way <= WAY_BULK || (list != NULL && strcmp(list, "all") == 0) ||
@@ -325,16 +304,6 @@ static weir_status measure_size(move_bench *bench, uint64_t span, uint64_t piece
     return status;
 }
 
-static weir_status open_driver(move_bench *bench)
-{
-    const perf_cuda_function functions[] = {
-        { "cuMemcpyAsync", &bench->copy, true },
-        { "cuMemcpyBatchAsync_v2", &bench->batch, false },
-    };
-    weir_status status = perf_cuda_open(bench->rank, &bench->cuda);
-    return status == WEIR_OK ? perf_cuda_find(bench->cuda, functions, ROWS(functions)) : status;
-}
-
 static weir_status create(move_bench *bench, uint64_t span)
 {
     perf_rank *rank = bench->rank;
@@ -344,12 +313,8 @@ static weir_status create(move_bench *bench, uint64_t span)
     host.touch_threads = rank->gpu ? 8 : 0;
     bench->ids = (int32_t *)malloc(bench->pieces * sizeof *bench->ids);
     bench->places = (int32_t *)malloc(bench->pieces * sizeof *bench->places);
-    bench->to = (unsigned long long *)malloc(bench->pieces * sizeof *bench->to);
-    bench->from = (unsigned long long *)malloc(bench->pieces * sizeof *bench->from);
-    bench->sizes = (size_t *)malloc(bench->pieces * sizeof *bench->sizes);
     bench->host_rows = (char *)malloc(rank->gpu ? rows : 2 * span);
-    if (bench->ids == NULL || bench->places == NULL || bench->to == NULL || bench->from == NULL ||
-        bench->sizes == NULL || bench->host_rows == NULL) {
+    if (bench->ids == NULL || bench->places == NULL || bench->host_rows == NULL) {
         return perf_fail(rank, WEIR_ERR_NOMEM, "%s: no memory for %llu pieces", rank->command,
                          (unsigned long long)bench->pieces);
     }
@@ -373,19 +338,16 @@ static weir_status create(move_bench *bench, uint64_t span)
     if (status == WEIR_OK) {
         status = weir_bootstrap_barrier(rank->bootstrap, NULL);
     }
-    return status == WEIR_OK && rank->gpu ? open_driver(bench) : status;
+    return status == WEIR_OK ? perf_copies_open(rank, bench->pieces, &bench->copies) : status;
 }
 
 static void destroy(move_bench *bench)
 {
-    perf_cuda_close(bench->cuda);
+    perf_copies_close(&bench->copies);
     weir_memory_destroy(bench->numbers);
     weir_memory_destroy(bench->rows);
     weir_memory_destroy(bench->memory);
     free(bench->host_rows);
-    free(bench->sizes);
-    free(bench->from);
-    free(bench->to);
     free(bench->places);
     free(bench->ids);
 }
