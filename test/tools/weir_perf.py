@@ -347,6 +347,8 @@ def gather(program):
             expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"] and row["bound_us"] > 0, f"times of {row}")
             expect(row["ids"] == min(300, row["span"] // row["row_bytes"]), f"ids of {row}")
             expect(row["distinct"] == row["ids"], f"distinct ids of {row}")
+            expect((row["lanes"] is None) == (row["loads"] is None) == (row["form"] == "weir"), f"lanes of {row}")
+            expect((row["raw_us"] is not None) == (row["form"] == "weir") and "bulk_us" not in row, f"peers of {row}")
             expect(row["pages"] == (1 if row["span"] == 65536 else 2), f"pages of {row}")
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "results.json")
@@ -376,6 +378,59 @@ def gather(program):
                                 ("--loads", "3", "1, 2 or 4"), ("--row-bytes", "2M", "lie in the span")):
         result = start(program, "gather", "--device", "cpu", "-g", "1", option, value)
         expect(result.returncode == 1 and text in result.stdout, f"refusal of {option} {value}: {result.stdout}")
+
+
+def gather_peers(program):
+    """The peers of a gather are columns of weir's rows: copies, weir's forms of other libraries, the fastest kernel by
+    hand. A kernel by hand has a row only if --form names it."""
+    arguments = ["--device", "cpu", "-n", "2", "--rows", "100", "--span", "64K,1M", "--row-bytes",
+                 "100,128,256,400,512,1024,1204,2408,4096", "--order", "all", "--peers", "all", "--check"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "plot.svg")
+        result = start(program, "gather", "-g", "1", *arguments, "--plot", path)
+        expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+        with open(path + ".json", encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+    expect(len(rows) == 2 * 9 * 4 and {row["form"] for row in rows} == {"weir"}, f"{len(rows)} rows")
+    peers = ["bulk", "batch", "each", "flat", "circular", "lines"]
+    same = {}
+    for row in rows:
+        expect(all(row[f"{peer}_us"] > 0 for peer in peers) and row["raw_us"] > 0, f"times of {row}")
+        expect((row["wrong"], row["sms"], row["lanes"], row["loads"]) == (0, 1, None, None), f"what weir has: {row}")
+        expect(re.fullmatch(r"(units|flat|circular|lines) 1x1, (given|sorted|grouped)", row["raw_form"]), row)
+        if row["order"] in ("given", "grouped"):
+            expect(row["raw_form"].endswith(row["order"]), f"the order of the kernel by hand: {row}")
+        same.setdefault((row["span"], row["row_bytes"]), []).append(row)
+    for group in same.values():
+        expect([row["order"] for row in group] == ["given", "grouped", "unique", "auto"], f"orders of {group}")
+        for peer in peers[:3]:
+            expect(len({row[f"{peer}_us"] for row in group}) == 1, f"copies do not depend on the order: {group}")
+        expect(all(group[2]["raw_us"] == row["raw_us"] <= min(group[0]["raw_us"], group[1]["raw_us"])
+                   for row in group[2:]), f"the fastest kernel by hand of any order: {group}")
+    script = runpy.run_path(os.path.join(os.path.dirname(__file__), "..", "..", "tools", "perf", "plot.py"))
+    table = script["tables_of"](rows)["gather by row_bytes, span 64 KiB"]
+    lines = script["lines_of"](table)
+    for name in ("weir", "weir's flat", "weir's circular", "weir's lines", "by hand", "one copy", "a batch of copies",
+                 "a copy for each row"):
+        found = [points for line, points in lines if line.startswith(name + ": ")]
+        expect(len(found) == 1 if "cop" in name else len(found) >= 3, f"lines of {name}: {[line[0] for line in lines]}")
+        expect(all([point[0] for point in points] == sorted({row["row_bytes"] for row in rows}) for points in found),
+               f"points of {name}: {found}")
+    row = rows[0]
+    (points,) = [points for line, points in lines if line.startswith("one copy: ")]
+    expect(abs(points[0][2] - row["gbytes_s"] * row["time_us"] / row["bulk_us"]) < 1e-9, f"bandwidth of a copy: {points}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "results.json")
+        result = start(program, "gather", "--device", "cpu", "-g", "2", "-n", "1", "--rows", "100", "--form", "weir,flat",
+                       "--peers", "each,lines", "--json", path)
+        expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+        with open(path, encoding="utf-8") as file:
+            flat, own = json.load(file)["rows"]
+        expect((flat["form"], flat["lanes"], flat["raw_us"], flat["each_us"]) == ("flat", 1, None, None), flat)
+        expect(own["form"] == "weir" and own["raw_us"] <= flat["time_us"] and own["each_us"] > 0, own)
+        expect("bulk_us" not in own and "flat_us" not in own and own["lines_us"] > 0, f"only what was named: {own}")
+    result = start(program, "gather", "--device", "cpu", "-g", "1", "--peers", "bulk,bath")
+    expect(result.returncode == 1 and "--peers 'bath' is unknown" in result.stdout, f"refusal: {result.stdout}")
 
 
 def beside(program):
@@ -840,9 +895,10 @@ def plot(program):
     gathers = [{"table": "gather", "form": "weir", "row_bytes": size, "span": span, "blocks": 8, "time_us": 1.0,
                 "gbytes_s": size / 100} for span in (1000, 1001, 2000) for size in (128, 512)]
     tables = script["tables_of"](gathers)
-    expect(set(tables) == {"gather by row_bytes", "gather by span"}, tables)
-    expect(dict(script["lines_of"](tables["gather by row_bytes"]))["weir: 2000 span"] ==
-           [(128, 1.0, 1.28), (512, 1.0, 5.12)], "bandwidth against the bytes of a row")
+    expect(set(tables) == {"gather by span"} | {f"gather by row_bytes, span {span}" for span in ("1000 B", "1001 B", "2 KiB")},
+           tables)
+    expect(script["lines_of"](tables["gather by row_bytes, span 2 KiB"]) == [("weir", [(128, 1.0, 1.28), (512, 1.0, 5.12)])],
+           "bandwidth against the bytes of a row")
     compared = dict(rows[0], nccl_us=2 * rows[0]["time_us"])
     (nccl,) = dict(script["lines_of"]([compared]))["NCCL"]
     expect(abs(nccl[2] - rows[0]["busbw"] / 2) < 1e-9, "NCCL's bandwidth follows from its time")
@@ -958,7 +1014,7 @@ def wrong_check(program):
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
-         "gather": gather, "beside": beside, "cached": cached, "collective_beside": collective_beside, "calibrate": calibrate,
+         "gather": gather, "gather_peers": gather_peers, "beside": beside, "cached": cached, "collective_beside": collective_beside, "calibrate": calibrate,
          "scatter": scatter, "pack": pack, "strided": strided, "halo": halo,
          "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "parts": parts, "collective_create": collective_create,

@@ -72,7 +72,7 @@ typedef struct perf_options {
     uint32_t cube;         /* of pack: side */
     uint32_t size;         /* of halo: cells along each side */
     uint32_t radius;       /* of halo: ghosts on each side */
-    const char *peers;     /* of pack, scatter and pages */
+    const char *peers;     /* of pack, gather, scatter and pages */
     bool cold;             /* of pack: no warm cases */
     const char *compare;   /* "nccl", "nccl-zero", "nccl-pinned" or NULL */
     uint32_t nccl_ctas;    /* most blocks of NCCL's kernels; 0: NCCL's default */

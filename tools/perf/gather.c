@@ -8,7 +8,8 @@
  * The form `weir` is weir_table_gather; it gets the drawn ids, and reorders them itself in the
  * orders grouped, unique and auto.
  * Row i of the output is the row of the i-th id that was drawn, whatever the order. Times are medians of replays of a
- * graph with one kernel. Every case is checked: the output is cleared, filled by one more launch, and compared. */
+ * graph with one kernel. Every case is checked: the output is cleared, filled by one more launch, and compared. A row
+ * of weir has columns of what --peers names, and of the fastest kernel by hand. */
 #include "tools/perf/gather_bench.h"
 
 #include <math.h>
@@ -26,7 +27,8 @@
 
 static const char *const order_names[ORDERS] = { "given", "sorted", "grouped", "unique", "auto" };
 
-#define FORM_WEIR GATHER_FORMS /* behind the forms by hand */
+#define FORM_WEIR GATHER_FORMS /* behind the forms by hand; behind it, weir's forms of other libraries */
+#define FIELDS_MOST 32u
 
 /* ---- setup --------------------------------------------------------------------------------------------- */
 
@@ -137,11 +139,15 @@ static weir_status create_bench(perf_rank *rank, uint64_t span, uint64_t rows, u
     if (status == WEIR_OK) {
         status = weir_memory_allocate(rank->comm, sizeof(uint64_t), &host, &bench->wrong);
     }
+    if (status == WEIR_OK) {
+        status = perf_copies_open(rank, rows, &bench->copies);
+    }
     return status == WEIR_OK ? fill_table(bench) : status;
 }
 
 static void destroy_bench(gather_bench *bench)
 {
+    perf_copies_close(&bench->copies);
     weir_memory_destroy(bench->wrong);
     weir_memory_destroy(bench->places);
     weir_memory_destroy(bench->ids);
@@ -169,11 +175,13 @@ typedef struct gather_case {
     uint32_t loads; /* index in gather_form.kernels */
     uint32_t lanes;
     weir_shape shape;
+    uint64_t wrong; /* words of 4 bytes */
 } gather_case;
 
 static const char *form_name(const gather_case *c)
 {
-    return c->form == FORM_WEIR ? "weir" : gather_forms[c->form].name;
+    static const char *const own[] = { "weir", "weir's flat", "weir's circular", "weir's lines" };
+    return c->form >= FORM_WEIR ? own[c->form - FORM_WEIR] : gather_forms[c->form].name;
 }
 
 /* ---- weir's gather --------------------------------------------------------------------------------------- */
@@ -208,6 +216,7 @@ static weir_status create_gather(const gather_bench *bench, const gather_case *c
     gather->args = args;
     gather->opts.size = sizeof gather->opts;
     gather->opts.order = orders[c->order];
+    gather->opts.form = (weir_table_form)(c->form - FORM_WEIR);
     gather->opts.blocks = bench->rank->options->blocks.count != 0 ? c->shape.blocks : 0;
     return weir_table_create(bench->rank->device, c->row_bytes, &part, 1, &opts, &gather->table);
 }
@@ -221,7 +230,7 @@ static weir_status check_case(gather_bench *bench, const gather_case *c, gather_
     const weir_shape compare = weir_device_fit_shape(rank->device, (weir_shape){ 128, 1024 });
     *wrong = 0;
     weir_status status = weir_device_fill(rank->device, args->out, 0, bench->count * c->row_bytes);
-    if (status == WEIR_OK && c->form == FORM_WEIR) {
+    if (status == WEIR_OK && c->form >= FORM_WEIR) {
         status = put_gather(rank, gather, 1); /* the next kernel is on the same stream */
     } else if (status == WEIR_OK) {
         status = launch_once(bench, gather_forms[c->form].kernels[c->loads], c->shape, args);
@@ -232,52 +241,30 @@ static weir_status check_case(gather_bench *bench, const gather_case *c, gather_
     return status;
 }
 
-static void report(const gather_bench *bench, const gather_case *c, double *us, uint32_t replays)
+static weir_status fail_wrong(const gather_bench *bench, const gather_case *c)
 {
-    const double bytes = (double)c->distinct * (double)c->row_bytes;
-    const double misses = c->order == ORDER_GIVEN ? (double)c->distinct : (double)c->pages;
-    const double link = bytes / LINK_BYTES_US;
-    const double bound = link > misses * MISS_US ? link : misses * MISS_US;
-    perf_sort(us, replays);
-    const double median = perf_percentile(us, replays, 0.5);
-    const perf_field fields[] = {
-        perf_text("form", form_name(c)),
-        perf_text("order", order_names[c->order]),
-        perf_count("devices", bench->rank->ranks),
-        perf_count("span", c->span),
-        perf_count("row_bytes", c->row_bytes),
-        perf_count("ids", bench->count),
-        perf_count("distinct", c->distinct),
-        perf_count("pages", c->pages),
-        perf_count("blocks", c->shape.blocks),
-        perf_count("threads", c->shape.threads),
-        perf_count("lanes", c->lanes),
-        perf_count("loads", (uint64_t)1 << c->loads),
-        perf_as(perf_real("time_us", median, 2), PERF_LATENCY),
-        perf_real("min_us", us[0], 2),
-        perf_real("p95_us", perf_percentile(us, replays, 0.95), 2),
-        perf_as(perf_real("gbytes_s", bytes / median / 1e3, 2), PERF_BANDWIDTH), /* of one device */
-        perf_real("copy_pct", 100 * bytes / median / 1e3 / bench->copy_gbytes_s, 1),
-        perf_real("bound_us", bound, 2),
-        perf_count("wrong", *(uint64_t *)weir_memory_host_pointer(bench->wrong)),
-    };
-    perf_row(bench->rank->output, "gather", fields, ROWS(fields));
+    return c->wrong == 0
+               ? WEIR_OK
+               : perf_fail(bench->rank, WEIR_ERR_CORRUPT, "gather %s %s, rows of %llu bytes: %llu words are wrong",
+                           form_name(c), order_names[c->order], (unsigned long long)c->row_bytes,
+                           (unsigned long long)c->wrong);
 }
 
-static weir_status measure_case(gather_bench *bench, const gather_case *c)
+/* us[] gets a time of each of *replays replays, sorted, and c the number of wrong words; of weir, also its own shape.
+ */
+static weir_status time_case(gather_bench *bench, gather_case *c, double *us, uint32_t *replays)
 {
     perf_rank *rank = bench->rank;
     const uint32_t wanted = rank->options->iters != 0 ? rank->options->iters : rank->gpu ? 10 : 2;
-    const uint32_t replays = wanted < PERF_REPLAYS_MAX ? wanted : PERF_REPLAYS_MAX;
-    double us[PERF_REPLAYS_MAX];
     void *graph = NULL;
     gather_args args;
     memset(&args, 0, sizeof args);
+    *replays = wanted < PERF_REPLAYS_MAX ? wanted : PERF_REPLAYS_MAX;
     args.table = (char *)weir_memory_pointer(bench->table);
     args.out = (char *)weir_memory_pointer(bench->out);
     args.ids = (const int64_t *)weir_memory_pointer(bench->ids);
     args.places =
-        c->order == ORDER_GIVEN || c->form == FORM_WEIR ? NULL : (const uint32_t *)weir_memory_pointer(bench->places);
+        c->order == ORDER_GIVEN || c->form >= FORM_WEIR ? NULL : (const uint32_t *)weir_memory_pointer(bench->places);
     args.wrong = (uint64_t *)weir_memory_pointer(bench->wrong);
     args.row_bytes = c->row_bytes;
     args.count = bench->count;
@@ -288,7 +275,7 @@ static weir_status measure_case(gather_bench *bench, const gather_case *c)
     perf_work work;
     memset(&work, 0, sizeof work);
     weir_status status = WEIR_OK;
-    if (c->form == FORM_WEIR) {
+    if (c->form >= FORM_WEIR) {
         status = create_gather(bench, c, &args, &gather);
     } else {
         work.kernel = gather_forms[c->form].kernels[c->loads];
@@ -297,31 +284,92 @@ static weir_status measure_case(gather_bench *bench, const gather_case *c)
     }
     if (status == WEIR_OK) {
         status =
-            c->form == FORM_WEIR ? perf_record_calls(rank, &calls, 1, &graph) : perf_record(rank, &work, 1, &graph);
+            c->form >= FORM_WEIR ? perf_record_calls(rank, &calls, 1, &graph) : perf_record(rank, &work, 1, &graph);
     }
     if (status == WEIR_OK) {
-        status = perf_time(rank, graph, 1, rank->options->warmup, replays, us);
+        status = perf_time(rank, graph, 1, rank->options->warmup, *replays, us);
     }
     weir_graph_destroy(rank->device, graph);
     if (status == WEIR_OK) {
         status = check_case(bench, c, &args, &gather);
+        c->wrong = *(uint64_t *)weir_memory_host_pointer(bench->wrong);
     }
-    gather_case shown = *c;
-    if (gather.table != NULL && gather.opts.blocks == 0) {
+    if (gather.table != NULL) {
         weir_table_info info;
         weir_table_get_info(gather.table, &info);
-        shown.shape.blocks = info.blocks;
+        c->shape.blocks = gather.opts.blocks != 0 ? gather.opts.blocks : info.blocks;
+        c->shape.threads = info.threads;
     }
     weir_table_destroy(gather.table);
-    if (status != WEIR_OK) {
-        return status;
+    if (status == WEIR_OK) {
+        perf_sort(us, *replays);
     }
-    report(bench, &shown, us, replays);
-    const uint64_t wrong = *(uint64_t *)weir_memory_host_pointer(bench->wrong);
-    return wrong == 0 ? WEIR_OK
-                      : perf_fail(rank, WEIR_ERR_CORRUPT, "gather %s %s, rows of %llu bytes: %llu words are wrong",
-                                  form_name(c), order_names[c->order], (unsigned long long)c->row_bytes,
-                                  (unsigned long long)wrong);
+    return status;
+}
+
+/* weir chooses lanes and loads itself. */
+static perf_field by_hand(const gather_case *c, const char *name, uint64_t count)
+{
+    return c->form >= FORM_WEIR ? perf_real(name, NAN, 0) : perf_count(name, count);
+}
+
+/* The fastest kernel by hand in the order of the case; for orders that only weir has, in any order. */
+static gather_raw raw_of(const gather_bench *bench, const gather_case *c)
+{
+    gather_raw best = bench->raw[c->order];
+    for (uint32_t i = 0; i < ORDERS && c->order >= ORDER_UNIQUE; i++) {
+        best = isnan(best.us) || bench->raw[i].us < best.us ? bench->raw[i] : best;
+    }
+    return best;
+}
+
+/* peers: of weir, the times of what --peers names. */
+static void report(const gather_bench *bench, const gather_case *c, const double *us, uint32_t replays,
+                   const double *peers)
+{
+    static const char *const peer_columns[PEERS] = { "bulk_us", "batch_us",    "each_us",
+                                                     "flat_us", "circular_us", "lines_us" };
+    const double bytes = (double)c->distinct * (double)c->row_bytes;
+    const double misses = c->order == ORDER_GIVEN ? (double)c->distinct : (double)c->pages;
+    const double link = bytes / LINK_BYTES_US;
+    const double bound = link > misses * MISS_US ? link : misses * MISS_US;
+    const double median = perf_percentile(us, replays, 0.5);
+    const uint32_t sms = bench->rank->info.multiprocessors;
+    const gather_raw none = { NAN, "" };
+    const gather_raw raw = c->form >= FORM_WEIR ? raw_of(bench, c) : none;
+    const perf_field first[] = {
+        perf_text("form", form_name(c)),
+        perf_text("order", order_names[c->order]),
+        perf_count("devices", bench->rank->ranks),
+        perf_count("span", c->span),
+        perf_count("row_bytes", c->row_bytes),
+        perf_count("ids", bench->count),
+        perf_count("distinct", c->distinct),
+        perf_count("pages", c->pages),
+        perf_count("blocks", c->shape.blocks),
+        perf_as(perf_count("sms", c->shape.blocks < sms ? c->shape.blocks : sms), PERF_APART),
+        perf_count("threads", c->shape.threads),
+        by_hand(c, "lanes", c->lanes),
+        by_hand(c, "loads", (uint64_t)1 << c->loads),
+        perf_as(perf_real("time_us", median, 2), PERF_LATENCY),
+        perf_real("min_us", us[0], 2),
+        perf_real("p95_us", perf_percentile(us, replays, 0.95), 2),
+        perf_as(perf_real("gbytes_s", bytes / median / 1e3, 2), PERF_BANDWIDTH), /* of one device */
+        perf_real("copy_pct", 100 * bytes / median / 1e3 / bench->copy_gbytes_s, 1),
+        perf_real("bound_us", bound, 2),
+        perf_real("raw_us", raw.us, 2),
+        perf_wide(perf_as(perf_text("raw_form", raw.form), PERF_APART), -23),
+    };
+    perf_field fields[FIELDS_MOST];
+    uint32_t count = ROWS(first);
+    memcpy(fields, first, sizeof first);
+    for (uint32_t i = 0; i < PEERS; i++) {
+        if (gather_wants_peer(bench->rank->options, i)) {
+            fields[count++] = perf_real(peer_columns[i], peers != NULL ? peers[i] : NAN, 2);
+        }
+    }
+    fields[count++] = perf_count("wrong", c->wrong);
+    perf_row(bench->rank->output, "gather", fields, count);
 }
 
 /* ---- the command --------------------------------------------------------------------------------------- */
@@ -352,19 +400,104 @@ static bool selects(const char *list, const char *name, bool by_default)
     return false;
 }
 
-/* All lanes and loads of a form with one shape; weir chooses both itself. */
-static weir_status measure_shape(gather_bench *bench, gather_case *c)
+/* Times a kernel by hand, and reports a row if it is wanted. */
+static weir_status measure_by_hand(gather_bench *bench, const gather_case *c, bool shown)
 {
+    double us[PERF_REPLAYS_MAX];
+    uint32_t replays = 0;
+    gather_case timed = *c;
+    gather_raw *raw = &bench->raw[c->order];
+    const weir_status status = time_case(bench, &timed, us, &replays);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    const double median = perf_percentile(us, replays, 0.5);
+    if (isnan(raw->us) || median < raw->us) {
+        raw->us = median;
+        (void)snprintf(raw->form, sizeof raw->form, "%s %ux%u, %s", form_name(c), c->lanes, 1u << c->loads,
+                       order_names[c->order]);
+    }
+    if (shown) {
+        report(bench, &timed, us, replays, NULL);
+    }
+    return fail_wrong(bench, &timed);
+}
+
+/* All lanes and loads of a form by hand with one shape. With --peers, all those that may be the fastest. */
+static weir_status measure_shape(gather_bench *bench, gather_case *c, bool shown)
+{
+    static const perf_list all_lanes = { { 8, 16, 32 }, 3 };
+    static const perf_list all_loads = { { 1, 2, 4 }, 3 };
     const perf_options *options = bench->rank->options;
-    const perf_list lanes = list_or(options->lanes, bench->rank->gpu ? 32 : 1);
-    const perf_list loads = list_or(options->loads, 1);
+    const bool all = options->peers != NULL && bench->rank->gpu;
+    const perf_list lanes =
+        all && options->lanes.count == 0 ? all_lanes : list_or(options->lanes, bench->rank->gpu ? 32 : 1);
+    const perf_list loads = all && options->loads.count == 0 ? all_loads : list_or(options->loads, 1);
     weir_status status = WEIR_OK;
     for (uint32_t i = 0; i < lanes.count; i++) {
         for (uint32_t k = 0; k < loads.count && status == WEIR_OK; k++) {
             c->lanes = (uint32_t)lanes.values[i];
             c->loads = loads.values[k] == 4 ? 2 : (uint32_t)loads.values[k] - 1;
-            if (c->form == FORM_WEIR ? i + k == 0 : gather_forms[c->form].kernels[c->loads] != NULL) {
-                status = measure_case(bench, c);
+            if (gather_forms[c->form].kernels[c->loads] != NULL) {
+                status = measure_by_hand(bench, c, shown);
+            }
+        }
+    }
+    return status;
+}
+
+/* weir's row: its own form, and beside it the forms of other libraries in the same order. */
+static weir_status measure_weir(gather_bench *bench, const gather_case *c)
+{
+    double us[PERF_REPLAYS_MAX];
+    double others[PERF_REPLAYS_MAX];
+    double peers[PEERS];
+    uint32_t replays = 0;
+    gather_case timed = *c;
+    weir_status status = time_case(bench, &timed, us, &replays);
+    memcpy(peers, bench->copied_us, sizeof peers);
+    for (uint32_t i = PEER_FLAT; i < PEERS && status == WEIR_OK; i++) {
+        gather_case other = *c;
+        uint32_t times = 0;
+        other.form = FORM_WEIR + 1 + i - PEER_FLAT;
+        peers[i] = NAN;
+        if (gather_wants_peer(bench->rank->options, i)) {
+            status = time_case(bench, &other, others, &times);
+            status = status == WEIR_OK ? fail_wrong(bench, &other) : status;
+            peers[i] = status == WEIR_OK ? perf_percentile(others, times, 0.5) : NAN;
+        }
+    }
+    if (status == WEIR_OK) {
+        report(bench, &timed, us, replays, peers);
+    }
+    return status == WEIR_OK ? fail_wrong(bench, &timed) : status;
+}
+
+/* All forms in one order with all shapes; the ids are in this order. */
+static weir_status measure_order(gather_bench *bench, gather_case *c)
+{
+    const perf_options *options = bench->rank->options;
+    const perf_list blocks = list_or(options->blocks, bench->rank->gpu ? 8 : 2); /* weir: its own */
+    const perf_list threads = list_or(options->threads, bench->rank->gpu ? 1024 : 4);
+    weir_status status = WEIR_OK;
+    for (c->form = 0; c->form <= FORM_WEIR && status == WEIR_OK; c->form++) {
+        const bool own = c->form == FORM_WEIR;
+        const bool shown =
+            selects(options->form, form_name(c), own || (c->form == GATHER_UNITS && options->peers == NULL));
+        if ((own ? c->order == ORDER_SORTED : c->order >= ORDER_UNIQUE) ||
+            (!shown && (own || options->peers == NULL))) {
+            continue;
+        }
+        if (own) {
+            status = gather_set_order(bench, ORDER_GIVEN, c->row_bytes);
+        }
+        for (uint32_t i = 0; i < blocks.count * threads.count && status == WEIR_OK; i++) {
+            c->shape.blocks = (uint32_t)blocks.values[i / threads.count];
+            c->shape.threads = (uint32_t)threads.values[i % threads.count];
+            if (!own) {
+                status = measure_shape(bench, c, shown);
+            } else if (i % threads.count == 0) {
+                status = measure_weir(bench, c);
             }
         }
     }
@@ -374,8 +507,6 @@ static weir_status measure_shape(gather_bench *bench, gather_case *c)
 static weir_status measure_rows(gather_bench *bench, gather_case *c)
 {
     const perf_options *options = bench->rank->options;
-    const perf_list blocks = list_or(options->blocks, bench->rank->gpu ? 8 : 2); /* weir: its own */
-    const perf_list threads = list_or(options->threads, bench->rank->gpu ? 1024 : 4);
     const uint64_t rows = c->span / c->row_bytes;
     weir_status status = WEIR_OK;
     if (options->ids == NULL || strcmp(options->ids, "uniform") == 0 || strcmp(options->ids, "zipf") == 0) {
@@ -387,25 +518,17 @@ static weir_status measure_rows(gather_bench *bench, gather_case *c)
         return status;
     }
     c->pages = gather_count_pages(bench, c->row_bytes, &c->distinct);
-    for (c->order = 0; c->order < ORDERS; c->order++) {
-        if (!selects(options->order, order_names[c->order], c->order == ORDER_GIVEN)) {
-            continue;
-        }
-        status = status == WEIR_OK ? gather_set_order(bench, c->order, c->row_bytes) : status;
-        for (c->form = 0; c->form <= FORM_WEIR; c->form++) {
-            if (c->form == FORM_WEIR ? c->order == ORDER_SORTED : c->order >= ORDER_UNIQUE) {
-                continue;
-            }
-            if (c->form == FORM_WEIR && status == WEIR_OK) {
-                status = gather_set_order(bench, ORDER_GIVEN, c->row_bytes);
-            }
-            for (uint32_t i = 0; i < blocks.count * threads.count && status == WEIR_OK; i++) {
-                c->shape.blocks = (uint32_t)blocks.values[i / threads.count];
-                c->shape.threads = (uint32_t)threads.values[i % threads.count];
-                if (selects(options->form, form_name(c), c->form == GATHER_UNITS || c->form == FORM_WEIR)) {
-                    status = measure_shape(bench, c);
-                }
-            }
+    for (uint32_t i = 0; i < ORDERS; i++) {
+        bench->raw[i].us = NAN;
+    }
+    status = gather_set_order(bench, ORDER_GIVEN, c->row_bytes);
+    if (status == WEIR_OK) {
+        status = gather_time_copies(bench, c->row_bytes);
+    }
+    for (c->order = 0; c->order < ORDERS && status == WEIR_OK; c->order++) {
+        if (selects(options->order, order_names[c->order], c->order == ORDER_GIVEN)) {
+            status = gather_set_order(bench, c->order, c->row_bytes);
+            status = status == WEIR_OK ? measure_order(bench, c) : status;
         }
     }
     return status;
@@ -437,7 +560,7 @@ static weir_status check_options(perf_rank *rank, const perf_list *spans, const 
             return perf_fail(rank, WEIR_ERR_INVALID, "gather: %llu loads; 1, 2 or 4", (unsigned long long)loads);
         }
     }
-    return WEIR_OK;
+    return gather_check_peers(rank);
 }
 
 static weir_status measure_all(gather_bench *bench, const perf_list *spans, const perf_list *sizes)
@@ -513,7 +636,9 @@ static weir_status run_gather(perf_rank *rank)
     return status;
 }
 
-const perf_command perf_gather = { "gather", "rows of a table in host memory, by weir and by hand",
-                                   "-g --rows --row-bytes --span --order --ids --form --blocks --threads --lanes "
-                                   "--loads --peer --beside --sms --cached --calibrate --counters -n -w",
-                                   run_gather, NULL };
+const perf_command perf_gather = {
+    "gather", "rows of a table in host memory, by weir and by hand",
+    "-g --rows --row-bytes --span --order --ids --form --blocks --threads --lanes "
+    "--loads --peers --check --peer --beside --sms --cached --calibrate --counters -n -w",
+    run_gather, NULL
+};

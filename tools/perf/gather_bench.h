@@ -2,11 +2,21 @@
 #ifndef WEIR_PERF_GATHER_BENCH_H
 #define WEIR_PERF_GATHER_BENCH_H
 
+#include "tools/perf/copies.h"
 #include "tools/perf/gather.h"
 
 WEIR_BEGIN_DECLS
 
 enum { ORDER_GIVEN, ORDER_SORTED, ORDER_GROUPED, ORDER_UNIQUE, ORDER_AUTO, ORDERS };
+
+/* What --peers names: copies of the driver, and weir's gather in the forms of other libraries. */
+enum { PEER_BULK, PEER_BATCH, PEER_EACH, PEER_FLAT, PEER_CIRCULAR, PEER_LINES, PEERS };
+
+/* The fastest kernel by hand in an order. */
+typedef struct gather_raw {
+    double us; /* NaN: none was measured */
+    char form[40];
+} gather_raw;
 
 typedef struct gather_bench {
     perf_rank *rank;
@@ -22,7 +32,20 @@ typedef struct gather_bench {
     uint64_t most;  /* ids */
     uint64_t count; /* of the current span and size */
     double copy_gbytes_s;
+    perf_copies copies;
+    gather_raw raw[ORDERS];  /* of the current span and size */
+    double copied_us[PEERS]; /* the same, of the driver's copies; NaN: not measured */
 } gather_bench;
+
+/* ---- copies of the driver, in perf/gather_copies.c -------------------------------------------------------------- */
+
+/* Whether --peers names this one; index of PEER_. Without a name in the list there are none. */
+bool gather_wants_peer(const perf_options *options, uint32_t peer);
+extern const char *const gather_peer_names[PEERS];
+/* WEIR_ERR_INVALID if --peers has an unknown name. */
+weir_status gather_check_peers(perf_rank *rank);
+/* Times and checks the copies that --peers names, for the ids in the drawn order, which are on the device. */
+weir_status gather_time_copies(gather_bench *bench, uint64_t row_bytes);
 
 /* ---- ids, in perf/gather_ids.c --------------------------------------------------------------------------------- */
 

@@ -8,9 +8,10 @@
 Each table of RESULTS that has rows by size gets two diagrams, one of time and one of bandwidth. A line is one way to
 move the data: weir's, NCCL's, a kernel written by hand. Rows that differ in more than their size, in their shape or
 number of blocks say, are separate lines. Rows of tables (gather, scatter, pages) are drawn against the bytes of a
-row, the span of the table and the number of blocks, where a run has several. The sweep of pack and unpack (seed) is
-drawn against the bytes of a run, with a line for each description, each peer, the kernels by hand and the floor; a
-diagram is for one number of packed bytes and a cold or a warm cache. A dashed line is what the link carries one way. The overlap of windows gets
+row (a diagram for each span), the span of the table and the number of blocks, where a run has several. The sweep of
+pack and unpack (seed) is drawn against the bytes of a run, with a line for each description, each peer, the kernels by
+hand and the floor; a diagram is for one number of packed bytes and a cold or a warm cache. A dashed line is what the
+link carries one way. The overlap of windows gets
 two diagrams for each kind of work: the hidden share, and the time of a step beside the longer of work and exchange,
 against the ratio of work to exchange. A table of docs/data gets one diagram of times; rows without a number in the
 first column are left out.
@@ -32,6 +33,13 @@ LINES = (
     ("raw_us", "raw_gbps", "by hand"),
     ("nccl_us", None, "NCCL"),
     ("sym_us", None, "NCCL, symmetric windows"),
+    ("raw_us", None, "by hand"),
+    ("flat_us", None, "weir's flat"),
+    ("circular_us", None, "weir's circular"),
+    ("lines_us", None, "weir's lines"),
+    ("bulk_us", None, "one copy"),
+    ("batch_us", None, "a batch of copies"),
+    ("each_us", None, "a copy for each row"),
 )
 
 # Columns that name the ways.
@@ -52,9 +60,12 @@ def rows_by_axis(rows):
     drawn = [row for row in rows if "row_bytes" not in row or "bytes" in row]
     for table in sorted({row["table"] for row in rows if "row_bytes" in row and "bytes" not in row}):
         group = [row for row in rows if row["table"] == table]
-        for axis in ROW_AXES:
-            if max(row.get(axis, 0) for row in group) > 1.5 * min(row.get(axis, 0) for row in group):
-                drawn += [{**row, "bytes": row[axis], "table": f"{table} by {axis}"} for row in group]
+        several = [axis for axis in ROW_AXES
+                   if max(row.get(axis, 0) for row in group) > 1.5 * min(row.get(axis, 0) for row in group)]
+        for axis in several:
+            for row in group:
+                span = f", span {size_name(row['span'])}" if axis == "row_bytes" and "span" in several else ""
+                drawn.append({**row, "bytes": row[axis], "table": f"{table} by {axis}{span}"})
     return drawn
 
 
@@ -104,33 +115,40 @@ def ways_of(rows):
     for row in rows:
         sizes.setdefault(row["bytes"], []).append(row)
     apart = [column for column in WAYS
-             if any(len({row.get(column) for row in group}) > 1 for group in sizes.values())]
+             if any(len({row.get(column) for row in group} - {None}) > 1 for group in sizes.values())]
     ways = {}
     for row in rows:
-        name = ", ".join(f"{row.get(column)} {column}" if column in COUNTED else str(row.get(column))
-                         for column in apart)
+        name = ", ".join(f"{row[column]} {column}" if column in COUNTED else str(row[column])
+                         for column in apart if row.get(column) is not None)
         ways.setdefault(name, []).append(row)
     return ways
 
 
 def bandwidth_of(row, time, column):
-    """GB/s of one row; NCCL's bus bandwidth follows from weir's and the ratio of their times."""
+    """GB/s of one row; others' bandwidth follows from weir's and the ratio of their times."""
     if column is not None:
         return row[column]
-    return row["busbw"] * row["time_us"] / row[time] if row.get("busbw") is not None and row[time] > 0 else None
+    own = row.get("busbw", row.get("gbytes_s"))
+    return own * row["time_us"] / row[time] if own is not None and row[time] > 0 else None
 
 
 def lines_of(rows):
     """(name, [(bytes, us, GB/s or None)]) of a table."""
     lines = []
+    others = set()  # what is the same in every order, as copies are, is one line
     for way, group in ways_of(rows).items():
+        drawn = set()
         for time, column, name in LINES:
-            if column is not None and column not in group[0]:
+            if time in drawn or (column is not None and column not in group[0]):
                 continue
+            drawn.add(time)
             points = [(row["bytes"], row[time], bandwidth_of(row, time, column))
                       for row in sorted(group, key=lambda row: row["bytes"]) if row.get(time) is not None]
-            if points:
+            line = (time, tuple(point[:2] for point in points))
+            if points and line not in others:
                 lines.append((f"{name}: {way}" if way else name, points))
+            if column is None:
+                others.add(line)
     return lines
 
 
@@ -192,7 +210,7 @@ def draw(results, path, pyplot):
         times.set(title=title, yscale="log", ylabel="time, us")
         widths.set(xlabel="size", ylabel="bandwidth, GB/s")
         if " by " in title:
-            widths.set(xlabel=title.split(" by ")[1], yscale="log")
+            widths.set(xlabel=title.split(" by ")[1].split(",")[0], yscale="log")
         else:
             widths.set(ylim=(0, None))
         for axis in (times, widths):
