@@ -540,6 +540,7 @@ def scatter(program):
                 expect(row["wrong"] == 0 and row["devices"] == ranks and row["planes"] == planes, f"data of {row}")
                 pages = row["span"] // planes // row["row_bytes"]
                 expect(row["ids"] == min(300 // planes, pages // ranks), f"ids of {row}")
+                expect(row["sms"] == (1 if row["way"] in ("weir", "linear") else None), f"multiprocessors of {row}")
                 expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")
     for option, value, text in (("--row-bytes", "6", "multiple of 4"), ("--row-bytes", "2M", "no page of 1 piece")):
         result = start(program, "pages", "--device", "cpu", "-g", "1", option, value)

@@ -5,6 +5,7 @@
  * table and in the GPU's memory have nothing to do with each other. A scatter is pages of one plane that lie in order
  * in the GPU's memory. Ids are distinct, and far from their neighbours. With several ranks all of them use one table,
  * each with its own ids. Every case is checked: the pieces are cleared, moved once more, and compared by the host. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,6 +202,11 @@ static weir_status check(move_case *c, uint64_t *wrong)
 
 static void report(const move_case *c, double *us, uint32_t replays, uint64_t wrong)
 {
+    const uint32_t all = c->bench->rank->info.multiprocessors;
+    weir_table_info info;
+    weir_table_get_info(c->table, &info);
+    const uint32_t blocks = c->blocks != 0 ? c->blocks : info.blocks;
+    const double sms = c->way == WAY_WEIR || c->way == WAY_LINEAR ? (blocks < all ? blocks : all) : NAN; /* of weir */
     perf_sort(us, replays);
     const double median = perf_percentile(us, replays, 0.5);
     const perf_field fields[] = {
@@ -212,6 +218,7 @@ static void report(const move_case *c, double *us, uint32_t replays, uint64_t wr
         perf_count("planes", c->planes),
         perf_count("ids", c->count),
         perf_count("blocks", c->blocks),
+        perf_real("sms", sms, 0),
         perf_as(perf_real("time_us", median, 2), PERF_LATENCY),
         perf_real("min_us", us[0], 2),
         perf_real("p95_us", perf_percentile(us, replays, 0.95), 2),
