@@ -337,9 +337,9 @@ def gather(program):
             expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
             with open(path, encoding="utf-8") as file:
                 rows = json.load(file)["rows"]
-        # Each of 2 spans, 3 sizes, 3 orders and 2 numbers of lanes: units with 3 numbers of loads, 3 forms with one.
+        # Each of 2 spans, 3 sizes, 3 orders and 2 numbers of lanes: units with 3 numbers of loads, 4 forms with one.
         # weir has 4 orders and chooses lanes and loads itself.
-        expect(len(rows) == 2 * 3 * (3 * 2 * (3 + 3) + 4), f"{len(rows)} rows")
+        expect(len(rows) == 2 * 3 * (3 * 2 * (3 + 4) + 4), f"{len(rows)} rows")
         expect({row["order"] for row in rows if row["form"] == "weir"} == {"given", "grouped", "unique", "auto"},
                "weir's orders")
         for row in rows:
@@ -397,7 +397,7 @@ def gather_peers(program):
     for row in rows:
         expect(all(row[f"{peer}_us"] > 0 for peer in peers) and row["raw_us"] > 0, f"times of {row}")
         expect((row["wrong"], row["sms"], row["lanes"], row["loads"]) == (0, 1, None, None), f"what weir has: {row}")
-        expect(re.fullmatch(r"(units|flat|circular|lines) 1x1, (given|sorted|grouped)", row["raw_form"]), row)
+        expect(re.fullmatch(r"(units|flat|circular|lines|bulk-shared) 1x1, (given|sorted|grouped)", row["raw_form"]), row)
         if row["order"] in ("given", "grouped"):
             expect(row["raw_form"].endswith(row["order"]), f"the order of the kernel by hand: {row}")
         same.setdefault((row["span"], row["row_bytes"]), []).append(row)
@@ -474,7 +474,7 @@ def cached(program):
             expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
             with open(path, encoding="utf-8") as file:
                 rows = json.load(file)["rows"]
-            expect({row["form"] for row in rows} == {"units", "flat", "circular", "lines", "weir"}, f"forms: {rows}")
+            expect({row["form"] for row in rows} == {"units", "flat", "circular", "lines", "bulk-shared", "weir"}, f"forms: {rows}")
             expect(all(row["wrong"] == 0 for row in rows), f"rows of a peer: {rows}")
 
 

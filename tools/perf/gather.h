@@ -25,7 +25,7 @@ typedef struct gather_form {
     const weir_kernel *kernels[GATHER_LOADS]; /* by rows under way; NULL where the form has one row under way */
 } gather_form;
 
-enum { GATHER_UNITS, GATHER_FLAT, GATHER_CIRCULAR, GATHER_LINES, GATHER_FORMS };
+enum { GATHER_UNITS, GATHER_FLAT, GATHER_CIRCULAR, GATHER_LINES, GATHER_BULK_SHARED, GATHER_FORMS };
 extern const gather_form gather_forms[GATHER_FORMS];
 
 /* Stores the data of the table, and counts the wrong words of a gather. */

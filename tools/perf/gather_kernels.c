@@ -2,8 +2,9 @@
  *
  * They show what the link gives to kernels without range checks: rows and addresses are multiples of 4 bytes. `units`
  * reads the aligned 16-byte units that cover a row, with a group of lanes for each row and 1, 2 or 4 rows under way.
- * `flat`, `circular` and `lines` read words of 4 bytes, as the peers that docs/weir-perf.md names. Kernels are compiled
- * for 1,024 threads a block, so that none has more than 64 registers. */
+ * `flat`, `circular` and `lines` read words of 4 bytes, as the peers that docs/weir-perf.md names. `bulk-shared` reads
+ * rows into shared memory by bulk copies of Hopper's. Kernels are compiled for 1,024 threads a block, so that none has
+ * more than 64 registers. */
 #include "tools/perf/gather.h"
 
 #define LINE 128u
@@ -148,6 +149,122 @@ WEIR_KERNEL_FOR(gather_lines, gather_args, 1024)
     }
 }
 
+/* ---- bulk copies through shared memory --------------------------------------------------------------------- */
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+#define BULK_WARPS 32u
+#define BULK_WARP_BYTES 1520u /* of a warp's shared memory: 48 KiB, less the barriers, among 32 warps */
+#define BULK_PIECE 1488u      /* most of a row at once: with its first and last unit it fits whatever its alignment */
+
+static __device__ __forceinline__ uint32_t bulk_shared_address(const void *pointer)
+{
+    return (uint32_t)__cvta_generic_to_shared(pointer);
+}
+
+/* Orders the accesses of threads to shared memory before bulk copies. */
+static __device__ __forceinline__ void bulk_fence(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/* One of 32 arrivals; the phase ends when all have come, and all announced bytes too. */
+static __device__ __forceinline__ void bulk_arrive(uint32_t barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+static __device__ __forceinline__ void bulk_wait(uint32_t barrier, uint32_t phase)
+{
+    uint32_t done = 0;
+    while (done == 0) {
+        asm volatile("{\n"
+                     ".reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n"
+                     "}"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(phase)
+                     : "memory");
+    }
+}
+
+/* Aligned to 16 bytes; `bytes` is a multiple of 16. */
+static __device__ __forceinline__ void bulk_copy(uint32_t to, const char *from, uint32_t bytes, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+/* A warp has one piece of a row for each lane under way, as many as its shared memory holds. */
+static __device__ __forceinline__ void move_bulk(const gather_args *args)
+{
+    __shared__ __align__(128) char room[BULK_WARPS][BULK_WARP_BYTES];
+    __shared__ uint64_t barriers[BULK_WARPS];
+    const uint32_t warp = threadIdx.x / 32;
+    const uint32_t lane = threadIdx.x % 32;
+    const uint64_t warps = (uint64_t)gridDim.x * (blockDim.x / 32);
+    const uint32_t barrier = bulk_shared_address(&barriers[warp]);
+    const uint32_t most = args->row_bytes < BULK_PIECE ? (uint32_t)args->row_bytes : BULK_PIECE;
+    const uint32_t slot = (most + 2 * UNIT - 1) / UNIT * UNIT;
+    const uint32_t rows = BULK_WARP_BYTES / slot < 32 ? BULK_WARP_BYTES / slot : 32;
+    uint32_t phase = 0;
+    if (warp >= blockDim.x / 32) {
+        return; /* a part of a warp */
+    }
+    if (lane == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 32;" ::"r"(barrier) : "memory");
+        bulk_fence();
+    }
+    __syncwarp();
+    for (uint64_t first = ((uint64_t)blockIdx.x * (blockDim.x / 32) + warp) * rows; first < args->count;
+         first += warps * rows) {
+        const uint32_t here = args->count - first < rows ? (uint32_t)(args->count - first) : rows;
+        for (uint64_t at = 0; at < args->row_bytes; at += BULK_PIECE) {
+            const uint32_t bytes = args->row_bytes - at < BULK_PIECE ? (uint32_t)(args->row_bytes - at) : BULK_PIECE;
+            uint32_t head = 0; /* bytes in front of the row in its first unit */
+            uint64_t place = 0;
+            if (lane < here) {
+                const char *from = row_of(args, first + lane) + at;
+                head = (uint32_t)((uintptr_t)from % UNIT);
+                place = place_of(args, first + lane);
+                const uint32_t covered = (head + bytes + UNIT - 1) / UNIT * UNIT;
+                bulk_arrive(barrier, covered);
+                bulk_copy(bulk_shared_address(&room[warp][lane * slot]), from - head, covered, barrier);
+            } else {
+                bulk_arrive(barrier, 0);
+            }
+            bulk_wait(barrier, phase);
+            phase ^= 1;
+            for (uint32_t k = 0; k < here; k++) {
+                const char *from = &room[warp][k * slot] + __shfl_sync(0xffffffffu, head, (int)k);
+                char *to = args->out + __shfl_sync(0xffffffffu, place, (int)k) * args->row_bytes + at;
+                for (uint32_t i = lane * 4; i < bytes; i += 128) {
+                    *(weir_alias_u32 *)(to + i) = *(const weir_alias_u32 *)(from + i);
+                }
+            }
+            bulk_fence();
+            __syncwarp(); /* all lanes have read */
+        }
+    }
+}
+
+#endif
+
+/* Devices without bulk copies move words. */
+WEIR_KERNEL_FOR(gather_bulk, gather_args, 1024)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    (void)coop;
+    move_bulk(args);
+#else
+    const uint64_t words = args->row_bytes / 4;
+    for (uint64_t i = coop.rank; i < args->count * words; i += coop.size) {
+        const uint64_t row = i / words;
+        const uint64_t column = i % words * 4;
+        move_word(args->out + place_of(args, row) * args->row_bytes + column, row_of(args, row) + column);
+    }
+#endif
+}
+
 /* ---- data ---------------------------------------------------------------------------------------------- */
 
 WEIR_FN uint32_t word_of(uint64_t index) { return (uint32_t)((index + 1) * 0x9e3779b97f4a7c15u >> 32); }
@@ -178,6 +295,7 @@ const gather_form gather_forms[GATHER_FORMS] = {
     { "flat", { &gather_flat, NULL, NULL } },
     { "circular", { &gather_circular, NULL, NULL } },
     { "lines", { &gather_lines, NULL, NULL } },
+    { "bulk-shared", { &gather_bulk, NULL, NULL } },
 };
 const weir_kernel *const gather_fill = &fill_table;
 const weir_kernel *const gather_compare = &compare_rows;
