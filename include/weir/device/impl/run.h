@@ -69,6 +69,12 @@ WEIR_FN void weir_run_store(char *dst, int64_t at, int64_t from, int64_t to, wei
                                     (uint32_t)((k < 2 ? unit.lo : unit.hi) >> (k % 2 * 32)));
             }
         }
+    } else if (((uintptr_t)from | (uintptr_t)to | place) % 2 == 0) {
+        WEIR_ROLLED
+        for (int64_t i = from; i < to; i += 2) {
+            weir_arch_store_u16((weir_alias_u16 *)(dst + at + i),
+                                (uint16_t)((i < 8 ? unit.lo : unit.hi) >> (i % 8 * 8)));
+        }
     } else {
         WEIR_ROLLED
         for (int64_t i = from; i < to; i++) {
