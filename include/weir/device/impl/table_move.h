@@ -471,16 +471,18 @@ WEIR_FN void weir_table_move_element(const weir_table_call *call, const weir_tab
 }
 
 /* Where the circular shift moves the element at `column` of item i: the thread then reads an address that equals the
- * number of its byte modulo a line, so that a warp reads one line. Bytes beyond one end of the row wrap to the other.
- */
+ * number of its byte modulo a line, so that a warp reads one line. Bytes beyond one end of the row wrap to the other:
+ * at which end they do is decided by the sign of C's remainder, with addresses counted from the line in which the
+ * memory begins. */
 WEIR_FN uint64_t weir_table_shift(const weir_table_call *call, const weir_table_item *item, uint64_t i, uint64_t column)
 {
     const int64_t bytes = (int64_t)call->bytes;
     if (item->kind != WEIR_TABLE_THERE || bytes <= (int64_t)WEIR_RUN_LINE || bytes % WEIR_RUN_LINE == 0) {
         return column;
     }
-    const int64_t far = (int64_t)((uintptr_t)item->row.bytes % WEIR_RUN_LINE);
-    const int64_t difference = (int64_t)(i * call->bytes % WEIR_RUN_LINE) - far;
+    const uintptr_t line = (uintptr_t)item->row.first / WEIR_RUN_LINE * WEIR_RUN_LINE;
+    const int64_t far = (int64_t)((uintptr_t)item->row.bytes - line);
+    const int64_t difference = ((int64_t)(i * call->bytes) - far) % (int64_t)WEIR_RUN_LINE;
     const int64_t shifted = (int64_t)column + difference;
     return (uint64_t)(shifted < 0 ? shifted + bytes : shifted >= bytes ? shifted - bytes : shifted);
 }
