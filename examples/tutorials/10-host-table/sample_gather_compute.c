@@ -428,24 +428,37 @@ static bool run(const rank_start *start)
 
 /* ---- MPS ------------------------------------------------------------------------------------------------ */
 
+/* Removes the folder of the daemon, and what named it. */
+static void mps_remove(const char *folder)
+{
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    (void)!system(command);
+    unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+    unsetenv("CUDA_MPS_LOG_DIRECTORY");
+}
+
 /* Starts a daemon for this program alone, in a new folder. Without MPS the processes take turns on the GPU. */
 static bool mps_start(char *folder)
 {
-    if (settings.gpus == 0 || mkdtemp(folder) == NULL || setenv("CUDA_MPS_PIPE_DIRECTORY", folder, 1) != 0 ||
-        setenv("CUDA_MPS_LOG_DIRECTORY", folder, 1) != 0 || system("nvidia-cuda-mps-control -d >/dev/null 2>&1") != 0) {
-        printf("There is no MPS here: the ranks run without it\n");
-        unsetenv("CUDA_MPS_PIPE_DIRECTORY");
-        return false;
+    const bool made = settings.gpus != 0 && mkdtemp(folder) != NULL;
+    if (made && setenv("CUDA_MPS_PIPE_DIRECTORY", folder, 1) == 0 && setenv("CUDA_MPS_LOG_DIRECTORY", folder, 1) == 0 &&
+        system("nvidia-cuda-mps-control -d >/dev/null 2>&1") == 0) {
+        return true;
     }
-    return true;
+    printf("There is no MPS here: the ranks run without it\n");
+    if (made) {
+        mps_remove(folder);
+    }
+    return false;
 }
 
-static void mps_stop(void)
+static void mps_stop(const char *folder)
 {
     if (system("echo quit | nvidia-cuda-mps-control >/dev/null 2>&1") != 0) {
         fprintf(stderr, "nvidia-cuda-mps-control quit: failed\n");
     }
-    (void)!system("rm -r \"$CUDA_MPS_PIPE_DIRECTORY\"");
+    mps_remove(folder);
 }
 
 /* ---- starting the ranks --------------------------------------------------------------------------------- */
@@ -528,7 +541,7 @@ static bool run_processes(uint32_t ranks, char **arguments)
         good = status == 0 && good;
     }
     if (mps) {
-        mps_stop();
+        mps_stop(folder);
     }
     return good;
 }
