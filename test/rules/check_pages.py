@@ -7,6 +7,11 @@ A table in README.md or docs/ that follows `<!-- data/NAME.csv -->` shows that f
 lists: `<!-- data/NAME.csv: put, get -->`. The first column of both is the key. A row whose key is a size ("64 KiB") is
 the row of that many bytes. Figures in brackets behind a time are GB/s, and are computed from the size and the time.
 
+`<!-- data/NAME.csv by KEY, KEY where WORD, WORD: COLUMN, WORD | COLUMN, WORD -->` finds each figure by words. A row of
+the file has the words "name=value" of its cells and those of its first cell ("units given, 128 B"). The first cells of
+a row of the page are the KEYs, "name=CELL", or "CELL KEY" where the file has no such column. The one row that has all
+words of row, table and column has the figure; the page may round it. An empty cell has no row.
+
 Each file of docs/data begins with rows "# name: value" that give its date, hardware, commit and command. A page must
 show or link each file. `prove` shows that each mistake is found."""
 import csv
@@ -17,6 +22,7 @@ import tempfile
 
 FACTS = ("date", "hardware", "commit", "command")
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+WORDS_MARK = re.compile(r"^<!-- data/([\w.-]+\.csv) by ([\w, ]+?)(?: where ([\w,=. ]+))?: ([\w,=|. ]+) -->\n((?:\|.*\n)*)", re.M)
 MARK = re.compile(r"^<!-- (?:docs/)?data/([\w.-]+\.csv)(?:: ([\w, ]+))? -->\n((?:\|.*\n)*)", re.M)
 
 
@@ -75,8 +81,47 @@ def cell_errors(cell, value, key):
             yield f"{cell!r}: {key} bytes in {value} us are {int(key) / 1e3 / float(value):.1f} GB/s"
 
 
+def cells_of(text):
+    return [[cell.replace("*", "").strip(" `") for cell in line.strip().strip("|").split("|")] for line in text.splitlines()]
+
+
+def words_of(text):
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def figure_errors(cell, values):
+    """The errors of a cell that shows the only one of `values`, rounded."""
+    if len(values) != (1 if cell else 0):
+        yield f"{cell!r}: {len(values)} rows in the file"
+    elif cell:
+        number = cell.replace(",", "")
+        half = 10.0 ** -len(number.partition(".")[2]) / 2
+        if not re.fullmatch(r"[\d.]+", number) or abs(float(number) - float(values[0])) > half * 1.0001:
+            yield f"{cell!r} is {values[0]!r} in the file"
+
+
+def words_errors(keys, where, columns, text, path):
+    header, *rows = csv.reader(line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
+    named = [({*words_of(row[0]), *(f"{name}={value}" for name, value in zip(header, row))}, row) for row in rows]
+    lines = cells_of(text)
+    if len(lines) < 3:
+        yield "no table follows"
+    for cells in lines[2:]:
+        names = {f"{key}={cell}" if key in header else f"{cell} {key}" for key, cell in
+                 zip(keys, (cell.replace(",", "") for cell in cells))}
+        if len(cells) != len(keys) + len(columns):
+            yield f"row {cells[0]!r}: {len(cells)} cells"
+            continue
+        for (column, *words), cell in zip(columns, cells[len(keys):]):
+            if column not in header:
+                yield f"no column {column}"
+                return
+            values = [row[header.index(column)] for has, row in named if has >= {*names, *where, *words}]
+            yield from (f"row {cells[0]!r}, {column} {words}: {error}" for error in figure_errors(cell, values))
+
+
 def table_errors(columns, text, header, rows):
-    lines = [[cell.replace("*", "").strip(" `") for cell in line.strip().strip("|").split("|")] for line in text.splitlines()]
+    lines = cells_of(text)
     unknown = [name for name in columns if name not in header]
     if unknown:
         yield f"no column {', '.join(unknown)}"
@@ -115,6 +160,13 @@ def check(root):
             columns = columns.split(", ") if columns else header[1:]
             for error in table_errors(columns, table, header, rows):
                 yield f"{page}, table of {name}: {error}"
+        for name, keys, where, columns, table in WORDS_MARK.findall(text):
+            if name not in files:
+                yield f"{page}: there is no docs/data/{name}"
+                continue
+            for error in words_errors(words_of(keys), words_of(where), [words_of(column) for column in columns.split("|")],
+                                      table, root / "docs" / "data" / name):
+                yield f"{page}, table of {name}: {error}"
     for name in sorted(set(files) - mentioned):
         yield f"docs/data/{name}: no page shows it"
 
@@ -133,6 +185,12 @@ def prove():
         ("no table follows", data, "<!-- data/a.csv -->\n\n"), ("cells of 4", data + "2048,1\n", page),
         ("", data, page + "[a](page.md#a-heading) [b](https://b)\n\n## A `heading`\n"),
         ("no such file", data, page + "[a](pages.md)\n"), ("no such heading", data, page + "[a](#b)\n\n## A\n"))
+    by = "# date: today\n# hardware: none\n# commit: 1\n# command: true\ncase,order,us\n\"weir, 8 B\",given,2.04\n\"weir, 16 B\",given,4000.26\n\"weir, 8 B\",auto,3\n\"raw, 8 B\",auto,7\n"
+    rows = "<!-- data/a.csv by B where weir: us, order=given | us, order=auto -->\n| | given | auto |\n|---|---|---|\n| 8 | 2.0 | 3 |\n| 16 | 4,000.3 | |\n"
+    keys = "<!-- data/a.csv by B, order where raw: us -->\n| | | |\n|---|---|---|\n| 8 | auto | 7 |\n"
+    cases += (("", by, rows), ("", by, keys), ("row '8', us", by.replace("2.04", "2.06"), rows), ("2 rows", by, rows.replace(" where weir", "")),
+              ("0 rows", by, rows.replace("| |\n", "| 5 |\n")), ("1 rows", by + '"weir, 16 B",auto,5\n', rows), ("no column", by, rows.replace("us,", "ms,")),
+              ("no table follows", by, rows[:rows.index("| |")]), ("cells", by, rows.replace("| 3 |", "|")), ("there is no", by, rows.replace("a.csv", "b.csv")))
     for want, csv_text, text in cases:
         with tempfile.TemporaryDirectory() as top:
             root = pathlib.Path(top)
