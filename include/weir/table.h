@@ -125,7 +125,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_table_cache(weir_table *table, const vo
                                                      void *stream);
 
 typedef struct weir_table_faults {
-    uint64_t count;    /* ids that were out of range so far */
+    uint64_t count;    /* ids that were out of range so far; 0 until the first one is known */
     uint64_t id;       /* of the first one */
     uint64_t position; /* its index in ids */
 } weir_table_faults;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "src/host/table/table.h"
 #include "test/conformance/table_kernels.h"
 #include "test/harness/checks.h"
 #include "test/harness/comm.h"
@@ -261,6 +262,35 @@ void counts_faults(weirt_rank *rank)
 }
 
 TEST_P(TableErrors, CountsIdsOutOfRange) { run_alone(counts_faults); }
+
+// While a kernel runs, another thread may have raised the count before the first one stored its id, and the first one
+// may have stored its id but no count yet. Nothing is reported before the id is known.
+void reports_known_ids(weirt_rank *rank)
+{
+    World world(rank);
+    weir_table *table = nullptr;
+    weir_table_part part = world.part(10);
+    weir_table_faults faults;
+    if (!world.ready || !WEIRT_OK(rank, weir_table_create(world.c.device, 100, &part, 1, nullptr, &table))) {
+        return;
+    }
+    auto *stored = static_cast<weir_dev_table_faults *>(table->faults->host_pointer);
+    stored->count = 2;
+    weir_table_get_faults(table, &faults);
+    WEIRT_EXPECT(rank, faults.count == 0 && faults.id == 0 && faults.position == 0);
+    WEIRT_OK(rank, weir_table_status(table));
+    stored->count = 0;
+    stored->id = 17;
+    stored->position = 3;
+    stored->known = 1;
+    weir_table_get_faults(table, &faults);
+    WEIRT_EXPECT(rank, faults.count == 1 && faults.id == 17 && faults.position == 3);
+    WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_table_status(table));
+    WEIRT_TEXT(rank, "id 17 at position 3 is out of range: the table has 10 rows; 1 ids were out of range so far");
+    weir_table_destroy(table);
+}
+
+TEST_P(TableErrors, ReportsIdsThatAreKnown) { run_alone(reports_known_ids); }
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 

@@ -327,10 +327,14 @@ void weir_table_get_faults(const weir_table *table, weir_table_faults *out)
     memset(out, 0, sizeof *out);
     if (table != NULL) {
         const weir_dev_table_faults *faults = (const weir_dev_table_faults *)table->faults->host_pointer;
-        const bool known = __atomic_load_n(&faults->known, __ATOMIC_ACQUIRE) != 0;
-        out->count = __atomic_load_n(&faults->count, __ATOMIC_RELAXED);
-        out->id = known ? __atomic_load_n(&faults->id, __ATOMIC_RELAXED) : 0;
-        out->position = known ? __atomic_load_n(&faults->position, __ATOMIC_RELAXED) : 0;
+        /* While a kernel runs, another thread may store the count before the first one stores its id, or after. Nothing
+         * is reported until the id is known, and then at least one. */
+        if (__atomic_load_n(&faults->known, __ATOMIC_ACQUIRE) != 0) {
+            const uint64_t count = __atomic_load_n(&faults->count, __ATOMIC_RELAXED);
+            out->count = count != 0 ? count : 1;
+            out->id = __atomic_load_n(&faults->id, __ATOMIC_RELAXED);
+            out->position = __atomic_load_n(&faults->position, __ATOMIC_RELAXED);
+        }
     }
 }
 
