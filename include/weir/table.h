@@ -40,7 +40,7 @@ typedef struct weir_table weir_table;
 typedef struct weir_table_part {
     const weir_memory *memory; /* of this rank, or a peer's that is mapped here; keeps a reference */
     const void *rows;          /* where memory is NULL: the first row, in memory that the device can access; NULL if
-                                * count and offset are 0 */
+                                * count and offset are 0. Memory of cudaMalloc counts as device memory */
     uint64_t offset;           /* bytes from there to the first row */
     uint64_t count;            /* rows; 0 is possible */
     uint64_t pitch;            /* bytes from row to row, at least row_bytes; 0: row_bytes */
@@ -58,8 +58,8 @@ typedef struct weir_table_opts {
     uint64_t cache_rows;  /* rows that weir_table_cache can copy to device memory, below 2^32; 0: none */
     uint64_t order_ids;   /* most ids of a gather that may be reordered, or divided into those that have copies and the
                              others, below 2^32; 0: none */
-    uint32_t blocks;      /* of a launch, 1,024 threads each; 0: 3 to 8 for rows in host memory, by their size,
-                             otherwise two for each multiprocessor */
+    uint32_t blocks;      /* of a launch, 1,024 threads each; 0: 3 to 8 where any rows lie in host memory, by their
+                             size, otherwise two for each multiprocessor */
     uint64_t reach_bytes; /* span that address translation reaches; 0: 512 MiB, as measured on H200 */
     uint32_t miss_ns;     /* time of a translation miss; 0: 30, as measured on H200 */
 } weir_table_opts;
@@ -140,7 +140,7 @@ typedef struct weir_table_info {
     uint64_t span_bytes; /* from the first row to the last, over all parts */
     uint64_t order_ids;  /* as in opts */
     uint64_t cache_rows;
-    uint64_t grouped_from; /* AUTO groups gathers of so many ids and more; 0: none */
+    uint64_t grouped_from; /* AUTO groups gathers of so many whole rows and more, to within a quarter; 0: none */
     uint64_t group_bytes;  /* of WEIR_TABLE_ORDER_GROUPED */
     uint32_t parts;
     uint32_t blocks;  /* of a launch */

@@ -280,6 +280,7 @@ static weir_status measure_size(move_bench *bench, uint64_t span, uint64_t piece
 {
     move_case c;
     weir_table_part part;
+    weir_table_opts opts = WEIR_OPTS(weir_table_opts);
     memset(&c, 0, sizeof c);
     memset(&part, 0, sizeof part);
     c.bench = bench;
@@ -300,7 +301,8 @@ static weir_status measure_size(move_bench *bench, uint64_t span, uint64_t piece
     }
     part.memory = bench->memory;
     part.count = c.table_pages;
-    weir_status status = weir_table_create(bench->rank->device, piece, &part, 1, NULL, &c.table);
+    opts.order_ids = bench->pages ? c.count : 0;
+    weir_status status = weir_table_create(bench->rank->device, piece, &part, 1, &opts, &c.table);
     for (uint32_t save = bench->pages ? 0 : 1; save < 2; save++) {
         for (c.way = 0; c.way < WAYS && status == WEIR_OK; c.way++) {
             c.save = save != 0;

@@ -129,10 +129,10 @@ static weir_status choose_order(const char *call, const weir_table *table, const
                           call, move->count, most);
     }
     if (*order == WEIR_TABLE_ORDER_AUTO) {
-        *order =
-            !move->scatter && weiri_table_grouping_pays(table, move->count, move->bytes * move->planes, move->planes)
-                ? WEIR_TABLE_ORDER_GROUPED
-                : WEIR_TABLE_ORDER_GIVEN;
+        *order = !move->scatter && weiri_table_grouping_pays(table, move->count, move->bytes * move->planes,
+                                                             move->planes, move->plane)
+                     ? WEIR_TABLE_ORDER_GROUPED
+                     : WEIR_TABLE_ORDER_GIVEN;
     }
     return WEIR_OK;
 }
@@ -143,7 +143,7 @@ static weir_status choose_order(const char *call, const weir_table *table, const
  * host memory would wait for each of them. */
 static bool splits(const weir_table *table, const weir_table_call *move, weir_table_order order)
 {
-    return table->cached && table->host && move->table.slots != NULL && !move->scatter &&
+    return table->cached && table->host_rows != 0 && move->table.slots != NULL && !move->scatter &&
            order == WEIR_TABLE_ORDER_GIVEN && move->form == WEIR_TABLE_UNITS && move->count >= SPLIT_IDS &&
            move->count <= table->info.order_ids;
 }

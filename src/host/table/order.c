@@ -12,6 +12,9 @@
  *
  * The model: a gather takes the longer of the time of its bytes on the link and the time of its misses. docs/tables.md
  * has the measurements. */
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "src/host/base/error.h"
 #include "src/host/table/table.h"
 
@@ -93,20 +96,71 @@ void weiri_table_place_order(weir_table *table, char *room)
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-bool weiri_table_grouping_pays(const weir_table *table, uint64_t count, uint64_t bytes, uint64_t pieces)
+static double reach_of(const weir_table *table)
 {
-    const double reach = table->reach_bytes != 0 ? (double)table->reach_bytes : (double)REACH_BYTES;
-    const double span = (double)table->info.span_bytes;
+    return table->reach_bytes != 0 ? (double)table->reach_bytes : (double)REACH_BYTES;
+}
+
+/* Bytes of the table that a gather of planes reads from. Planes may overlap, as those inside a row. */
+static double span_of(const weir_table *table, uint32_t planes, uint64_t plane)
+{
+    const uint64_t apart = plane < table->host_bytes ? plane : table->host_bytes;
+    return (double)table->host_bytes + (double)(planes - 1) * (double)apart;
+}
+
+/* The same as weiri_table_grouping_pays for any number of ids. Of a table that has rows elsewhere as well, the rows in
+ * host memory take the time. */
+static bool takes_less(const weir_table *table, uint64_t count, uint64_t bytes, uint32_t planes, uint64_t plane)
+{
+    const double reach = reach_of(table);
+    const double span = span_of(table, planes, plane);
+    if (table->host_rows == 0 || span <= reach) {
+        return false;
+    }
+    const double rows = (double)count * ((double)table->host_rows / (double)table->info.rows);
     const double miss = (table->miss_ns != 0 ? table->miss_ns : MISS_NS) * (1 - reach / span);
-    const double reads = (double)count * (double)pieces;
+    const double reads = rows * planes;
     const double all = span / (double)PAGE_BYTES;
     const double drawn = reads / (1 + reads / (2 * all)); /* close to all * (1 - exp(-reads / all)) */
     const double pages = drawn < all ? drawn : all;
-    const double link = (double)count * (double)bytes / LINK_BYTES_NS;
-    if (!table->host || table->order_failed || count > table->info.order_ids || span <= reach) {
-        return false;
-    }
+    const double link = rows * (double)bytes / LINK_BYTES_NS;
     return PASS_NS + PASS_ID_NS * (double)count + larger(link, pages * miss) < larger(link, reads * miss);
+}
+
+bool weiri_table_grouping_pays(const weir_table *table, uint64_t count, uint64_t bytes, uint32_t planes, uint64_t plane)
+{
+    return !table->order_failed && count <= table->info.order_ids && takes_less(table, count, bytes, planes, plane);
+}
+
+void weiri_table_set_choice(weir_table *table)
+{
+    weir_table_info *info = &table->info;
+    char *reason = info->reason;
+    uint64_t from = 1;
+    while (from <= UINT32_MAX && !takes_less(table, from, info->row_bytes, 1, 0)) {
+        from += from / 4 + 1; /* the number is right to within a quarter */
+    }
+    const bool never = from > UINT32_MAX;
+    if (from > info->order_ids && takes_less(table, info->order_ids, info->row_bytes, 1, 0)) {
+        from = info->order_ids;
+    }
+    info->grouped_from = from <= info->order_ids ? from : 0;
+    if (info->order_ids == 0 || table->host_rows == 0) {
+        (void)snprintf(reason, sizeof info->reason, "%s",
+                       info->order_ids == 0 ? "opts.order_ids is 0" : "no rows lie in host memory");
+    } else if (info->grouped_from != 0) {
+        (void)snprintf(reason, sizeof info->reason,
+                       "from there on a miss for each page and the pass cost less than a miss for each row");
+    } else if (!never) {
+        (void)snprintf(reason, sizeof info->reason,
+                       "groups pay from about %" PRIu64 " ids on, but opts.order_ids is %" PRIu64, from,
+                       info->order_ids);
+    } else {
+        (void)snprintf(reason, sizeof info->reason, "%s",
+                       span_of(table, 1, 0) <= reach_of(table)
+                           ? "the span is within reach of address translation"
+                           : "misses of address translation take less time than the link or the pass");
+    }
 }
 
 /* ---- launches ------------------------------------------------------------------------------------------ */

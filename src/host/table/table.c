@@ -68,6 +68,18 @@ static weir_status find_memory(const weir_table *table, uint32_t index, const we
     return WEIR_OK;
 }
 
+/* Whether the part lies in host memory. A pointer may lead to memory of the device that weir has not allocated. */
+static bool lies_in_host_memory(const weir_table *table, const weir_table_part *part, const char *rows)
+{
+    const char *kind = table->device->info.kind;
+    weir_device_place place;
+    if (part->memory != NULL) {
+        return part->memory->block->host_pointer != NULL;
+    }
+    return weir_device_locate(rows, &place) != WEIR_OK || place.kind != WEIR_MEMORY_DEVICE ||
+           strncmp(place.device, kind, strlen(kind)) != 0;
+}
+
 /* Checks part `index` and describes it for kernels. */
 static weir_status add_part(weir_table *table, uint32_t index, const weir_table_part *part, weir_dev_table_part *out)
 {
@@ -103,6 +115,9 @@ static weir_status add_part(weir_table *table, uint32_t index, const weir_table_
         table->reach = rest < table->reach ? rest : table->reach;
         table->alignment |= (uint32_t)((uintptr_t)out->rows | pitch);
         table->info.span_bytes += bytes;
+        const bool host = lies_in_host_memory(table, part, out->rows);
+        table->host_rows += host ? part->count : 0;
+        table->host_bytes += host ? bytes : 0;
     }
     table->info.rows += part->count;
     return WEIR_OK;
@@ -178,34 +193,6 @@ static weir_status check_opts(const weir_table_opts *opts)
     return WEIR_OK;
 }
 
-static bool lies_in_host_memory(const weir_table *table, const weir_table_part *parts)
-{
-    bool host = true;
-    for (uint32_t i = 0; i < table->part_count; i++) {
-        const weir_memory *memory = parts[i].memory;
-        host = host && (memory == NULL || memory->block->host_pointer != NULL);
-    }
-    return host;
-}
-
-/* Says from how many ids on AUTO groups, to within a quarter. */
-static void set_grouped_from(weir_table *table)
-{
-    weir_table_info *info = &table->info;
-    uint64_t ids = 1024;
-    while (ids <= info->order_ids && !weiri_table_grouping_pays(table, ids, info->row_bytes, 1)) {
-        ids += ids / 4;
-    }
-    info->grouped_from = ids <= info->order_ids ? ids : 0;
-    (void)snprintf(info->reason, sizeof info->reason, "%s",
-                   info->order_ids == 0      ? "opts.order_ids is 0"
-                   : !table->host            ? "not all rows lie in host memory"
-                   : info->grouped_from == 0 ? "the span is within reach of address translation, or rows are so long "
-                                               "that the link is the limit"
-                                             : "from there on a miss for each page and the pass cost less than a miss "
-                                               "for each row");
-}
-
 /* The fewest blocks that read rows of host memory at the speed of the link. More have more bytes under way, which the
  * launches of other kernels wait for, because these are read over the same link. */
 static uint32_t host_blocks(const weir_table *table)
@@ -215,19 +202,20 @@ static uint32_t host_blocks(const weir_table *table)
     return bytes <= 256 ? 8 : !lines ? 5 : bytes <= 512 ? 4 : 3;
 }
 
-/* The device's own memory and that of peers need all multiprocessors. */
+/* The device's own memory and that of peers need all multiprocessors. A table that has rows in host memory as well gets
+ * the few blocks of host memory: with more, the bytes under way on the host's link slow down all that runs beside. */
 static void set_info(weir_table *table, const weir_table_opts *opts)
 {
     weir_table_info *info = &table->info;
     info->parts = table->part_count;
     info->threads = THREADS;
-    info->blocks = opts->blocks != 0 ? opts->blocks
-                   : table->host     ? host_blocks(table)
-                                     : 2 * table->device->info.multiprocessors;
+    info->blocks = opts->blocks != 0       ? opts->blocks
+                   : table->host_rows != 0 ? host_blocks(table)
+                                           : 2 * table->device->info.multiprocessors;
     info->order_ids = opts->order_ids;
     table->reach_bytes = opts->reach_bytes;
     table->miss_ns = opts->miss_ns;
-    set_grouped_from(table);
+    weiri_table_set_choice(table);
 }
 
 /* Allocates what kernels need, and writes the parts there. */
@@ -279,7 +267,6 @@ weir_status weir_table_create(weir_device *device, uint64_t row_bytes, const wei
     if (status != WEIR_OK) {
         goto destroy;
     }
-    table->host = lies_in_host_memory(table, parts);
     weiri_table_set_groups(table, described);
     set_info(table, &given);
     table->handle.rows = table->info.rows;

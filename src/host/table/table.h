@@ -17,7 +17,8 @@ struct weir_table {
     weir_dev_table handle;
     weir_table_info info;
     uint32_t part_count;
-    bool host; /* all rows lie in host memory */
+    uint64_t host_rows;  /* rows in host memory, */
+    uint64_t host_bytes; /* and the bytes of their parts, from the first row to the last */
     uint64_t reach_bytes;
     uint32_t miss_ns;
     bool cached;                  /* rows have copies in device memory */
@@ -45,11 +46,15 @@ weir_status weiri_table_launch_clear(weir_table *table, void *stream);
 
 /* Numbers the groups of the parts, and sets what info says of them. */
 void weiri_table_set_groups(weir_table *table, weir_dev_table_part *parts);
+/* Sets from how many ids on AUTO groups, and why. */
+void weiri_table_set_choice(weir_table *table);
 /* Bytes of room that reordering takes; `at` is their offset in the room. Sets where things lie once there is a room. */
 uint64_t weiri_table_order_bytes(const weir_table *table);
 void weiri_table_place_order(weir_table *table, char *room);
-/* Whether a gather of `count` rows, each of `bytes` bytes in all and `pieces` pieces, takes less time in groups. */
-bool weiri_table_grouping_pays(const weir_table *table, uint64_t count, uint64_t bytes, uint64_t pieces);
+/* Whether a gather of `count` rows, each of `bytes` bytes in all in `planes` pieces that lie `plane` bytes apart, takes
+ * less time in groups. */
+bool weiri_table_grouping_pays(const weir_table *table, uint64_t count, uint64_t bytes, uint32_t planes,
+                               uint64_t plane);
 /* Puts the kernels that order the ids of `move` on the stream, and sets move->order and move->count_at. `unique`: one
  * of equal ids stands for all of them. */
 weir_status weiri_table_launch_order(weir_table *table, bool unique, weir_table_call *move, void *stream);
