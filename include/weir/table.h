@@ -16,10 +16,13 @@
  * from then on, and calls go on.
  *
  * Threads:   one thread at a time for each table, and status, get_faults and get_info from any thread. Calls on
- *            several streams may run at the same time. Calls that reorder (WEIR_TABLE_ORDER_GROUPED, UNIQUE, or AUTO
- *            with opts.order_ids) share memory of the table: all of them must be ordered, by one stream or by events.
- * Blocking:  create. Calls put one kernel on the stream, four if they reorder, five in the order UNIQUE. They allocate
- *            nothing, do not wait, and can be captured.
+ *            several streams may run at the same time. Gathers in the orders GROUPED, UNIQUE and, with opts.order_ids,
+ *            AUTO share memory of the table: all of them must be ordered, by one stream or by events. Gathers in the
+ *            order GIVEN do not use it, and neither do scatters.
+ * Blocking:  create. A call puts one kernel on the stream. A gather that groups its ids puts four; one that divides
+ *            them into those that have copies and the others, three; one that does both, six; one in the order UNIQUE,
+ *            five. A scatter of planes that leave the row puts two if opts.cache_rows is not 0. Calls allocate nothing,
+ *            do not wait, and can be captured.
  * Ownership: keeps references on the device and on the parts' memories. Destroy a table when no kernel uses it any
  *            more. ids, out and count_at are the caller's until the kernel has ended.
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_RANGE (a part that leaves its memory), WEIR_ERR_LIMIT (more than
@@ -74,8 +77,9 @@ typedef enum weir_ids { WEIR_IDS_I32 = 0, WEIR_IDS_I64 = 1 } weir_ids;
 
 /* The order in which a gather reads its rows. The result is the same. */
 typedef enum weir_table_order {
-    WEIR_TABLE_ORDER_AUTO = 0,
-    WEIR_TABLE_ORDER_GIVEN = 1,
+    WEIR_TABLE_ORDER_AUTO = 0,    /* GROUPED where the model says that it takes less time, otherwise that of the ids.
+                                     Many rows that have copies get a launch of their own, as in GROUPED */
+    WEIR_TABLE_ORDER_GIVEN = 1,   /* that of the ids, by one kernel */
     WEIR_TABLE_ORDER_GROUPED = 2, /* by groups of neighbouring rows that address translation reaches */
     WEIR_TABLE_ORDER_UNIQUE = 3   /* the same, and of equal ids the row is read once: it is copied from its first place
                                      in out to the others. Places of opts.out_ids must differ from one another. */

@@ -1,5 +1,6 @@
 // Host tables: copies of rows in device memory. Rows that change behind the table's back tell whether a gather reads
 // the copy or the row.
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -36,7 +37,8 @@ struct World {
     void *stream = nullptr;
     bool ready = false;
 
-    World(weirt_rank *rank_, weir_table_split split_, uint64_t order_ids = MOST) : rank(rank_), split(split_)
+    World(weirt_rank *rank_, weir_table_split split_, uint64_t order_ids = MOST, uint64_t reach_bytes = 0)
+        : rank(rank_), split(split_)
     {
         weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
         host.kind = WEIR_MEMORY_HOST;
@@ -44,6 +46,8 @@ struct World {
         opts.split = split;
         opts.order_ids = order_ids;
         opts.cache_rows = COPIES;
+        opts.reach_bytes = reach_bytes;
+        opts.miss_ns = 1000;
         weir_table_part parts[2] = {};
         ready = weirt_comm_open(rank, 0, &c) &&
                 WEIRT_OK(rank, weir_memory_allocate(c.comm, 2 * ROWS * PITCH, &host, &memory)) &&
@@ -259,11 +263,48 @@ void planes(weirt_rank *rank)
 
 TEST_P(TableCache, PlanesOutsideTheRowHaveNoCopy) { run_alone(planes); }
 
-// Ids that have copies, the others, and ids without a row are divided, and each row is in its place. A graph is
-// replayed with other copies, and with fewer ids by count_at.
-void divides(weirt_rank *rank)
+// The lists of a gather that divided `count` ids: positions of those that have no copies, by groups if they are
+// grouped, and the number of the others.
+bool divided(const World &world, const std::vector<int32_t> &ids, uint64_t count, const std::vector<int32_t> &hot,
+             bool grouped)
 {
-    World world(rank, WEIR_SPLIT_RANGES, MANY);
+    uint64_t placed[2] = {};
+    uint64_t hits = 0;
+    const auto has_copy = [&](int32_t id) { return std::find(hot.begin(), hot.end(), id) != hot.end(); };
+    for (uint64_t i = 0; i < count; i++) {
+        hits += has_copy(ids[i]);
+    }
+    if (!WEIRT_OK(world.rank, weir_device_copy(world.c.device, placed, world.table->order.placed, sizeof placed)) ||
+        placed[0] != count - hits || placed[1] != hits) {
+        return false;
+    }
+    std::vector<uint32_t> order(placed[0]);
+    std::vector<bool> seen(count);
+    bool right =
+        WEIRT_OK(world.rank, weir_device_copy(world.c.device, order.data(), world.table->order.order, 4 * placed[0]));
+    uint64_t last = 0;
+    for (const uint32_t position : order) {
+        right = right && position < count && !seen[position] && !has_copy(ids[position]);
+        if (!right) {
+            return false;
+        }
+        seen[position] = true;
+        const int32_t id = ids[position];
+        const uint64_t group = id >= 100 && id < 200 ? 1 : 0; // a part is smaller than a page
+        right = !grouped || group >= last;
+        last = group;
+    }
+    return right;
+}
+
+// Ids that have copies, the others, and ids without a row are divided, and each row is in its place. A graph is
+// replayed with other copies, and with fewer ids by count_at. The order GIVEN divides nothing, and leaves the memory of
+// the lists as it is.
+void divide(weirt_rank *rank, weir_table_order order, bool beyond_reach)
+{
+    World world(rank, WEIR_SPLIT_RANGES, MANY, beyond_reach ? 1 : 0);
+    const bool grouped = order == WEIR_TABLE_ORDER_GROUPED || beyond_reach;
+    const uint64_t untouched[2] = { 77, 78 };
     weir_memory *memory = nullptr;
     weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
     host.kind = WEIR_MEMORY_HOST;
@@ -274,6 +315,8 @@ void divides(weirt_rank *rank)
     const auto ids = static_cast<const char *>(weir_memory_pointer(memory));
     weir_table_call_opts opts = WEIR_OPTS(weir_table_call_opts);
     opts.count_at = reinterpret_cast<const uint64_t *>(ids + MANY * (4 + ROW));
+    opts.order = order;
+    WEIRT_OK(rank, weir_device_copy(world.c.device, world.table->order.placed, untouched, sizeof untouched));
     std::vector<int32_t> drawn(MANY);
     for (uint64_t i = 0; i < MANY; i++) {
         drawn[i] = i % 97 == 0 ? -1 : i % 389 == 5 ? 200 : static_cast<int32_t>(i * 7919 % 200);
@@ -310,6 +353,11 @@ void divides(weirt_rank *rank)
             }
         }
         WEIRT_EXPECT(rank, wrong == 0);
+        uint64_t placed[2] = {};
+        WEIRT_OK(rank, weir_device_copy(world.c.device, placed, world.table->order.placed, sizeof placed));
+        WEIRT_EXPECT(rank, order == WEIR_TABLE_ORDER_GIVEN
+                               ? placed[0] == untouched[0] && placed[1] == untouched[1]
+                               : divided(world, drawn, std::min(count, MANY), hot, grouped));
     }
     weir_table_faults faults;
     weir_table_get_faults(world.table, &faults);
@@ -318,7 +366,17 @@ void divides(weirt_rank *rank)
     weir_memory_destroy(memory);
 }
 
+void divides(weirt_rank *rank) { divide(rank, WEIR_TABLE_ORDER_AUTO, false); }
+void divides_and_groups(weirt_rank *rank)
+{
+    divide(rank, WEIR_TABLE_ORDER_AUTO, true);
+    divide(rank, WEIR_TABLE_ORDER_GROUPED, false);
+}
+void keeps_lists(weirt_rank *rank) { divide(rank, WEIR_TABLE_ORDER_GIVEN, true); }
+
 TEST_P(TableCache, ManyIdsAreDivided) { run_alone(divides); }
+TEST_P(TableCache, ManyIdsAreDividedAndGrouped) { run_alone(divides_and_groups); }
+TEST_P(TableCache, TheGivenOrderKeepsTheLists) { run_alone(keeps_lists); }
 
 // A graph is replayed with other rows.
 void replays(weirt_rank *rank)

@@ -77,6 +77,18 @@ WEIR_FN void weiri_table_load_ids(const weir_table_call *call, uint64_t i, uint6
     }
 }
 
+/* Whether the row of the id has a copy in device memory. */
+WEIR_FN int weiri_table_has_copy(const weir_table_call *call, int64_t id)
+{
+    return id >= 0 && (uint64_t)id < call->table.rows && weir_table_copy_of(&call->table, (uint64_t)id) != NULL;
+}
+
+/* Whether the id gets no place in the order, because an earlier launch gathers the copy of its row. */
+WEIR_FN int weiri_table_is_left_out(const weir_table_call *call, int64_t id)
+{
+    return call->table.slots != NULL && weiri_table_has_copy(call, id);
+}
+
 /* Whether id `i` counts: it is the head of its equals. */
 WEIR_FN int weiri_table_is_head(const weiri_table_order_args *args, uint64_t i, int64_t id)
 {
@@ -101,7 +113,7 @@ WEIR_KERNEL_FOR(weiri_table_count_groups, weiri_table_order_args, 1024)
         WEIR_UNROLL
         for (int k = 0; k < WEIRI_TABLE_IDS; k++) {
             const uint64_t at = i + (uint64_t)k * coop.size;
-            if (at < count && weiri_table_is_head(args, at, ids[k])) {
+            if (at < count && !weiri_table_is_left_out(call, ids[k]) && weiri_table_is_head(args, at, ids[k])) {
                 weir_arch_add_relaxed_dev_u64(args->counts + weir_table_group_of(&call->table, ids[k]), 1);
             }
         }
@@ -186,7 +198,8 @@ WEIR_KERNEL_FOR(weiri_table_place_ids, weiri_table_order_args, 1024)
         for (int k = 0; k < WEIRI_TABLE_IDS; k++) {
             const uint64_t at = i + (uint64_t)k * coop.size;
             places[k] = UINT64_MAX;
-            if (at < count && (args->slots == NULL || args->heads[at] == at)) {
+            if (at < count && !weiri_table_is_left_out(call, ids[k]) &&
+                (args->slots == NULL || args->heads[at] == at)) {
                 uint64_t *cursor = args->cursors + weir_table_group_of(&call->table, ids[k]);
                 places[k] = weir_arch_fetch_add_relaxed_dev_u64(cursor, 1);
             }
@@ -200,13 +213,6 @@ WEIR_KERNEL_FOR(weiri_table_place_ids, weiri_table_order_args, 1024)
     }
 }
 
-/* Whether id `i` has a copy in device memory, and something happens to it. */
-WEIR_FN int weiri_table_has_copy(const weir_table_call *call, uint64_t i)
-{
-    const int64_t id = weir_table_id(call->ids, call->wide, i);
-    return id >= 0 && (uint64_t)id < call->table.rows && weir_table_copy_of(&call->table, (uint64_t)id) != NULL;
-}
-
 /* The block's positions join the lists. All threads of the block have the same number of turns. */
 WEIR_KERNEL_FOR(weiri_table_split_ids, weiri_table_order_args, 1024)
 {
@@ -217,7 +223,7 @@ WEIR_KERNEL_FOR(weiri_table_split_ids, weiri_table_order_args, 1024)
     for (uint64_t first = 0; first < count; first += coop.size) {
         const uint64_t i = first + coop.rank;
         const int there = i < count;
-        const int hit = there && weiri_table_has_copy(call, i);
+        const int hit = there && weiri_table_has_copy(call, weir_table_id(call->ids, call->wide, i));
         uint64_t total;
         uint64_t base = 0;
         /* Two sums in one word: a list has less than 2^32 positions. */

@@ -11,7 +11,8 @@ extern "C" {
 
 /* Three launches fill `order` with the positions of the ids, by groups of neighbouring rows: COUNT, SUM, PLACE. Where
  * there are slots, equal ids count as one: order has the position of one of them, their head, and COPY then copies its
- * row to the places of the others. SUM and PLACE clear what must be 0 between calls.
+ * row to the places of the others. Where call.table has slots, ids that have copies do not count. SUM and PLACE clear
+ * what must be 0 between calls.
  *
  * Where rows have copies in device memory, SPLIT fills `heads` with the positions of the ids that have one, and `order`
  * with those of the others. */

@@ -140,15 +140,17 @@ static weir_status choose_order(const char *call, const weir_table *table, const
 #define SPLIT_IDS 4096u /* fewer ids take less time than the launches */
 
 /* Whether rows that have copies are gathered by a launch of their own, on the whole device: the few blocks that read
- * host memory would wait for each of them. */
-static bool splits(const weir_table *table, const weir_table_call *move, weir_table_order order)
+ * host memory would wait for each of them. `asked`: the order of the call's options. Lists of ids take memory that all
+ * calls share, which calls in the order GIVEN do not use. */
+static bool splits(const weir_table *table, const weir_table_call *move, weir_table_order asked)
 {
     return table->cached && table->host_rows != 0 && move->table.slots != NULL && !move->scatter &&
-           order == WEIR_TABLE_ORDER_GIVEN && move->form == WEIR_TABLE_UNITS && move->count >= SPLIT_IDS &&
-           move->count <= table->info.order_ids;
+           (asked == WEIR_TABLE_ORDER_AUTO || asked == WEIR_TABLE_ORDER_GROUPED) && move->form == WEIR_TABLE_UNITS &&
+           move->count >= SPLIT_IDS && move->count <= table->info.order_ids;
 }
 
-static weir_status launch_split(weir_table *table, const weir_kernel *kernel, const weir_table_call *move,
+/* Gathers the rows that have copies, and then the others, in groups or in the given order. */
+static weir_status launch_split(weir_table *table, const weir_kernel *kernel, const weir_table_call *move, bool grouped,
                                 weir_shape shape, void *stream)
 {
     const weir_shape wanted = { 2 * table->device->info.multiprocessors, table->info.threads };
@@ -158,6 +160,11 @@ static weir_status launch_split(weir_table *table, const weir_kernel *kernel, co
     if (status == WEIR_OK) {
         status = weir_launch(table->device, kernel, weir_device_fit_shape(table->device, wanted), &hits, NULL, stream);
     }
+    if (status == WEIR_OK && grouped) {
+        misses = *move;
+        status = weiri_table_launch_order(table, false, true, &misses, stream);
+        misses.table.slots = NULL;
+    }
     return status == WEIR_OK ? weir_launch(table->device, kernel, shape, &misses, NULL, stream) : status;
 }
 
@@ -166,11 +173,8 @@ static weir_status launch(weir_table *table, const weir_kernel *kernel, const we
 {
     const bool unique = order == WEIR_TABLE_ORDER_UNIQUE;
     weir_table_call ordered = *move;
-    if (splits(table, move, order)) {
-        return launch_split(table, kernel, move, shape, stream);
-    }
     weir_status status =
-        order == WEIR_TABLE_ORDER_GIVEN ? WEIR_OK : weiri_table_launch_order(table, unique, &ordered, stream);
+        order == WEIR_TABLE_ORDER_GIVEN ? WEIR_OK : weiri_table_launch_order(table, unique, false, &ordered, stream);
     if (status == WEIR_OK) {
         status = weir_launch(table->device, kernel, shape, &ordered, NULL, stream);
     }
@@ -210,6 +214,7 @@ static weir_status run(const char *call, weir_table *table, const void *ids, wei
     if (status == WEIR_OK) {
         status = choose_form(call, table, given.form, &move, &kernel);
     }
+    const weir_table_order asked = given.order;
     if (status == WEIR_OK) {
         status = choose_order(call, table, &move, &given.order);
     }
@@ -221,7 +226,10 @@ static weir_status run(const char *call, weir_table *table, const void *ids, wei
         move.table.slots = NULL;
     }
     const weir_shape wanted = { given.blocks != 0 ? given.blocks : table->info.blocks, table->info.threads };
-    status = launch(table, kernel, &move, given.order, weir_device_fit_shape(table->device, wanted), stream);
+    const weir_shape shape = weir_device_fit_shape(table->device, wanted);
+    status = splits(table, &move, asked)
+                 ? launch_split(table, kernel, &move, given.order == WEIR_TABLE_ORDER_GROUPED, shape, stream)
+                 : launch(table, kernel, &move, given.order, shape, stream);
     /* Pieces outside the row may be those of other rows, whose copies this scatter does not know. */
     return status == WEIR_OK && scatter && !in_row && table->info.cache_rows != 0
                ? weiri_table_launch_clear(table, stream)

@@ -171,12 +171,13 @@ static weir_shape whole(const weir_device *device)
     return weir_device_fit_shape(device, (weir_shape){ device->info.multiprocessors, 1024 });
 }
 
-weir_status weiri_table_launch_order(weir_table *table, bool unique, weir_table_call *move, void *stream)
+weir_status weiri_table_launch_order(weir_table *table, bool unique, bool misses, weir_table_call *move, void *stream)
 {
     weir_device *device = table->device;
     weiri_table_order_args args = table->order;
     const weir_shape summing = weir_device_fit_shape(device, (weir_shape){ summers(table), WEIRI_TABLE_SUM_THREADS });
     args.call = *move;
+    args.call.table.slots = misses ? move->table.slots : NULL;
     args.slots = unique ? args.slots : NULL;
     args.mask = slots_for(move->count) - 1;
     if (table->order_failed) {

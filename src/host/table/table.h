@@ -56,8 +56,8 @@ void weiri_table_place_order(weir_table *table, char *room);
 bool weiri_table_grouping_pays(const weir_table *table, uint64_t count, uint64_t bytes, uint32_t planes,
                                uint64_t plane);
 /* Puts the kernels that order the ids of `move` on the stream, and sets move->order and move->count_at. `unique`: one
- * of equal ids stands for all of them. */
-weir_status weiri_table_launch_order(weir_table *table, bool unique, weir_table_call *move, void *stream);
+ * of equal ids stands for all of them. `misses`: only ids whose rows have no copies. */
+weir_status weiri_table_launch_order(weir_table *table, bool unique, bool misses, weir_table_call *move, void *stream);
 /* Behind the gather of a unique order: copies rows to the places of the other equal ids. `move` is that of before. */
 weir_status weiri_table_launch_copy(weir_table *table, const weir_table_call *move, void *stream);
 /* Puts the kernel that divides the ids of `move` on the stream: *hits is the gather of those whose rows have copies in
