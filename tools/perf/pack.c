@@ -171,7 +171,7 @@ static weir_status put_form(perf_rank *rank, void *context, uint32_t number)
     return weir_launch(rank->device, node->form->kernel, node->form->shape, &args, NULL, rank->stream);
 }
 
-/* Clears `count` places of the destination from place `first` on, on all ranks. */
+/* Clears `count` places of the destination from place `first` on, on all ranks, once no rank writes there any more. */
 static weir_status clear_places(const form_node *node, uint32_t first, uint32_t count)
 {
     const pack_bench *bench = node->bench;
@@ -179,7 +179,10 @@ static weir_status clear_places(const form_node *node, uint32_t first, uint32_t 
     char *to = (char *)weir_memory_pointer(bench->unpack ? bench->wide : bench->dense);
     const uint64_t step = bench->unpack ? c->wide_step : c->dense_step;
     const uint64_t bytes = (count - 1) * step + (bench->unpack ? c->span : c->bytes);
-    const weir_status status = weir_device_fill(bench->rank->device, to + first * step, PACK_POISON, bytes);
+    weir_status status = weir_bootstrap_barrier(bench->rank->bootstrap, NULL);
+    if (status == WEIR_OK) {
+        status = weir_device_fill(bench->rank->device, to + first * step, PACK_POISON, bytes);
+    }
     return status == WEIR_OK ? weir_bootstrap_barrier(bench->rank->bootstrap, NULL) : status;
 }
 
