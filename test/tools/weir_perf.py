@@ -6,6 +6,7 @@ WRONG is the same program with operations that are wrong (weir_perf_wrong.c).
 Nothing here depends on how long anything takes."""
 import csv
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -601,6 +602,66 @@ def pack(program):
         expect(result.returncode == 1 and f"'{box}' is not seed" in result.stdout, f"refusal of {box}: {result.stdout}")
 
 
+def pack_with(program):
+    """Times of PyTorch and CuPy beside those of weir: tools/torch-peers has the same boxes, and weir-perf pack --with and
+    torch-peers --with add its columns. No GPU and neither library takes part."""
+    peers = runpy.run_path(os.path.join(os.path.dirname(__file__), "..", "..", "tools", "torch-peers"))
+    boxes = peers["boxes_of"]("seed,C5,C6,C7,C8,C9,C10,C11,48x9@64", 32, [1024, 65536])
+    with tempfile.TemporaryDirectory() as folder:
+        path, other = (os.path.join(folder, name) for name in ("results.json", "torch.json"))
+
+        def run(*arguments):
+            result = start(program, "pack", "--device", "cpu", "-n", "1", "--cube", "32", "--json", path, *arguments)
+            with open(path, encoding="utf-8") as file:
+                return result, json.load(file)["rows"]
+
+        result, rows = run("--config", "seed,C5,C6,C7,C8,C9,C10,C11,48x9@64", "--layout", "v_hv,hi")
+        expect(result.returncode == 0, result.stdout)
+        expect("torch_us" not in rows[0], "no columns of other programs without --with")
+        names = peers["NAMES"]
+        times = [{**dict(zip(names, ("pack", box.name, "cold", "device", box.run, box.rows, box.bytes))),
+                  **dict.fromkeys(peers["COLUMNS"]), "torch_us": 1.25 + i, "wrong": 0} for i, box in enumerate(boxes)]
+        expect({tuple(row[name] for name in names) for row in rows} ==
+               {tuple(row[name] for name in names) for row in times}, f"boxes: {rows} {times}")
+        merged = json.loads(json.dumps(rows))
+        expect(peers["add_columns"](merged, times) == len(rows), "a row of torch-peers for each row")
+        expect(peers["add_columns"](merged, [dict(times[0], cache="warm")]) == 0, "none for a warm cache")
+
+        with open(other, "w", encoding="utf-8") as file:
+            json.dump({"facts": {"torch": "2"}, "rows": times}, file, indent=1)
+        result, both = run("--config", "seed,C5,C6,C7,C8,C9,C10,C11,48x9@64", "--layout", "v_hv,hi", "--with", other)
+        expect(result.returncode == 0, result.stdout)
+        expect([row["torch_us"] for row in both] == [row["torch_us"] for row in merged], f"{both}")
+        expect(all(row["cupy_us"] is None and row["torch64_us"] is None for row in both), "empty columns stay empty")
+        result, _ = run("--config", "3x3@8", "--with", other)
+        expect(result.returncode == 1 and "no row of it is for these configurations" in result.stdout, result.stdout)
+        result, _ = run("--config", "3x3@8", "--with", "/nonexistent/torch")
+        expect(result.returncode == 1 and "/nonexistent/torch: No such file" in result.stdout, result.stdout)
+
+    def visit(box, word):
+        """For each place the bytes at which words of both sides begin, in packed order."""
+        def strided_words(side, place, shape, strides):
+            return [word * (place + sum(i * stride for i, stride in zip(at, strides)))
+                    for at in itertools.product(*(range(count) for count in shape))]
+        return peers["views_of"](box, (2, 4096, 512), word, strided_words)
+
+    box = peers["Box"]("box", 16, (2, 3), (640, 64))
+    expect(peers["word_of"](box, 8) and not peers["word_of"](peers["Box"]("odd", 16, (2, 3), (640, 60)), 8), "words")
+    for word in (1, 8):
+        for place, (wide, dense) in enumerate(visit(box, word)):
+            expect(wide == [4096 * place + 640 * i + 64 * j + k for i in range(2) for j in range(3)
+                            for k in range(0, 16, word)], wide)
+            expect(dense == list(range(512 * place, 512 * place + 96, word)), dense)
+    # As docs/weir-perf.md says: at least 320 MiB before a place comes again, or as many places as lie beside each other.
+    expect(peers["places_of"](box, False)[0] == 1, "a warm case has one place")
+    count, wide, _ = peers["places_of"](peers["boxes_of"]("64x1M@1K", 1024, [])[0], True)
+    expect(count * (64 << 20) * 2 >= 320 << 20 and wide == (1 << 30) - 1024 + 64 + 192, f"{count} places, {wide} bytes apart")
+    for text in ("C4", "4x8@2", "4x8", "0x8@16", "x"):
+        result = subprocess.run([sys.executable, "-B", os.path.join(os.path.dirname(__file__), "../../tools/torch-peers"),
+                                 "pack", "--config", text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        expect(result.returncode == 2 and f"'{text}' is not seed" in result.stdout, f"refusal of {text}: {result.stdout}")
+
+
 def strided(program):
     """Strided transfers to a peer: a row for each box, form and kind of destination, with no wrong byte."""
     with tempfile.TemporaryDirectory() as folder:
@@ -1016,7 +1077,7 @@ def wrong_check(program):
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
          "gather": gather, "gather_peers": gather_peers, "beside": beside, "cached": cached, "collective_beside": collective_beside, "calibrate": calibrate,
-         "scatter": scatter, "pack": pack, "strided": strided, "halo": halo,
+         "scatter": scatter, "pack": pack, "pack_with": pack_with, "strided": strided, "halo": halo,
          "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "parts": parts, "collective_create": collective_create,
          "sendrecv": sendrecv, "forms": forms, "copies": copies, "plot": plot, "tune": tune, "tuned_again": tuned_again,

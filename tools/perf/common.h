@@ -74,6 +74,7 @@ typedef struct perf_options {
     uint32_t radius;       /* of halo: ghosts on each side */
     const char *peers;     /* of pack, gather, scatter and pages */
     bool cold;             /* of pack: no warm cases */
+    const char *with;      /* of pack: times of other programs */
     const char *compare;   /* "nccl", "nccl-zero", "nccl-pinned" or NULL */
     uint32_t nccl_ctas;    /* most blocks of NCCL's kernels; 0: NCCL's default */
     const char *nccl;      /* NCCL's library */

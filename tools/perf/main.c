@@ -114,6 +114,7 @@ static const option_row option_rows[] = {
       "contiguous,memcpy3d,seed (default), memcpy2d, rows, rows-sync, batch; of pages: batch, each; "
       "of gather: bulk, batch, each, flat, circular, lines; all" },
     { "--cold", OPTION_FLAG, offsetof(perf_options, cold), "", "only with a cold cache" },
+    { "--with", OPTION_TEXT, offsetof(perf_options, with), "FILE", "add the times that tools/torch-peers pack wrote" },
     { "--parts", OPTION_NUMBER, offsetof(perf_options, parts), "N", "parts of a call; default 1" },
     { "--parts-bytes", OPTION_LIST, offsetof(perf_options, parts_bytes), "LIST",
       "a part of --rows rows of each rank for each of these bytes of a row" },

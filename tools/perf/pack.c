@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "tools/perf/commands.h"
+#include "tools/perf/old_rows.h"
 
 #define WARM_NODES 16u
 #define SECTOR_BYTES 32u
@@ -33,6 +34,8 @@ typedef struct pack_bench {
     weir_memory *to;     /* the destination: one of the two, or that of the peer */
     weir_memory *wrong;  /* a count, in host memory */
     pack_driver *driver; /* NULL on the CPU device */
+    perf_old_rows with;  /* of --with; on rank 0 */
+    uint32_t with_used;  /* rows of the run that have one there */
 } pack_bench;
 
 /* With two ranks, each receives the destination of the other. */
@@ -66,7 +69,13 @@ static weir_status create_bench(perf_rank *rank, bool unpack, const pack_configs
     memset(bench, 0, sizeof *bench);
     bench->rank = rank;
     bench->unpack = unpack;
-    weir_status status = weir_memory_allocate(rank->comm, pack_round_up(wide, 256), NULL, &bench->wide);
+    weir_status status = WEIR_OK;
+    if (rank->options->with != NULL && rank->rank == 0 && !perf_old_rows_read(rank->options->with, &bench->with)) {
+        status = perf_fail(rank, WEIR_ERR_INVALID, "%s: --with %s cannot be read", rank->command, rank->options->with);
+    }
+    if (status == WEIR_OK) {
+        status = weir_memory_allocate(rank->comm, pack_round_up(wide, 256), NULL, &bench->wide);
+    }
     if (status == WEIR_OK) {
         status = weir_memory_allocate(rank->comm, dense, rank->options->host ? &host : NULL, &bench->dense);
     }
@@ -91,6 +100,7 @@ static weir_status create_bench(perf_rank *rank, bool unpack, const pack_configs
 
 static void destroy_bench(pack_bench *bench)
 {
+    perf_old_rows_free(&bench->with);
     pack_driver_close(bench->driver);
     if (bench->rank->ranks > 1) {
         weir_memory_destroy(bench->to);
@@ -490,13 +500,46 @@ typedef struct case_times {
     double peers[PACK_PEERS + 1];
 } case_times;
 
+/* The columns of --with, and those that name a row of the file: the description of the data is not among them. */
+static const char *const with_columns[] = { "torch_us", "torch64_us", "cupy_us" };
+static const char *const with_names[] = { "config", "cache", "memory", "run", "rows", "bytes" };
+
+static bool is_with_name(const char *name)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < ROWS(with_names); i++) {
+        is = is || strcmp(name, with_names[i]) == 0;
+    }
+    return is;
+}
+
+/* Sets the values of the last `columns` fields of a row from that row of the file which has its names. */
+static void add_with(pack_bench *bench, perf_field *fields, uint32_t count, uint32_t columns)
+{
+    const perf_old_row *found = NULL;
+    for (uint32_t i = 0; i < bench->with.count && found == NULL; i++) {
+        const char *table = perf_old_row_find(&bench->with.rows[i], "table");
+        bool same = table != NULL && strcmp(table, bench->rank->command) == 0;
+        for (uint32_t k = 0; k < count && same; k++) {
+            same = !is_with_name(fields[k].name) || perf_old_row_matches(&bench->with.rows[i], &fields[k]);
+        }
+        found = same ? &bench->with.rows[i] : NULL;
+    }
+    bench->with_used += found != NULL;
+    for (uint32_t i = 0; i < columns && found != NULL; i++) {
+        const char *value = perf_old_row_find(found, fields[count - columns + i].name);
+        fields[count - columns + i].real = value != NULL && value[0] != '\0' ? strtod(value, NULL) : NAN;
+    }
+}
+
 static weir_status report(pack_bench *bench, const pack_case *c, const case_times *others, const char *description,
                           const weir_times *weir)
 {
     perf_rank *rank = bench->rank;
     const uint64_t wrong = *(uint64_t *)weir_memory_host_pointer(bench->wrong);
     const double *peers = others->peers;
-    const perf_field fields[] = {
+    const uint32_t with = rank->options->with != NULL ? ROWS(with_columns) : 0;
+    perf_field fields[] = {
         perf_wide(perf_text("config", c->config->name), -14),
         perf_text("cache", c->cold ? "cold" : "warm"),
         perf_text("memory", rank->ranks > 1       ? "peer"
@@ -525,8 +568,13 @@ static weir_status report(pack_bench *bench, const pack_case *c, const case_time
         perf_real("seed_us", peers[PACK_PEERS], 2),
         perf_real("raw_gbytes_s", (double)c->bytes / others->raw.us / 1e3, 1),
         perf_count("wrong", wrong),
+        perf_real(with_columns[0], NAN, 2),
+        perf_real(with_columns[1], NAN, 2),
+        perf_real(with_columns[2], NAN, 2),
     };
-    perf_row(rank->output, rank->command, fields, ROWS(fields));
+    const uint32_t columns = ROWS(fields) - ROWS(with_columns) + with;
+    add_with(bench, fields, columns, with);
+    perf_row(rank->output, rank->command, fields, columns);
     return wrong == 0 ? WEIR_OK
                       : perf_fail(rank, WEIR_ERR_CORRUPT, "%s %s, run %llu: %llu bytes are wrong", rank->command,
                                   c->config->name, (unsigned long long)c->config->box.run, (unsigned long long)wrong);
@@ -580,6 +628,10 @@ static weir_status run_box(perf_rank *rank, bool unpack)
             status = measure_case(&bench, &c);
         }
     }
+    if (status == WEIR_OK && bench.with.count != 0 && bench.with_used == 0) {
+        status = perf_fail(rank, WEIR_ERR_INVALID, "%s: --with %s: no row of it is for these configurations",
+                           rank->command, rank->options->with);
+    }
     if (status == WEIR_OK) {
         status = weir_bootstrap_barrier(rank->bootstrap, NULL); /* no rank uses the memory of the other any more */
     }
@@ -594,7 +646,7 @@ static weir_status run_pack(perf_rank *rank) { return run_box(rank, false); }
 
 static weir_status run_unpack(perf_rank *rank) { return run_box(rank, true); }
 
-#define PACK_OPTIONS "-g --config --cube --sizes --layout --peers --host --cold --check -n -w"
+#define PACK_OPTIONS "-g --config --cube --sizes --layout --peers --host --cold --with --check -n -w"
 
 static int start_box(const perf_options *options, char **arguments)
 {

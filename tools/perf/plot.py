@@ -48,7 +48,8 @@ COUNTED = ("row_bytes", "span", "blocks", "threads", "lanes", "loads")
 
 # Times of pack and unpack that do not belong to one description, with the names of their lines. Columns that are not
 # here, those of --with for instance, are named after themselves.
-PACKS = {"floor_us": "floor", "lone_us": "one byte of each row", "raw_us": "by hand", "seed_us": "kernel of the seed"}
+PACKS = {"floor_us": "floor", "lone_us": "one byte of each row", "raw_us": "by hand", "seed_us": "kernel of the seed",
+         "torch_us": "PyTorch", "torch64_us": "PyTorch, int64", "cupy_us": "CuPy"}
 DESCRIBED = ("weir_us", "trimean_us", "host_us", "create_us", "commit_us")
 
 # What tables of rows are drawn against.
