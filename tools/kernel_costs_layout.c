@@ -1,5 +1,6 @@
-/* kernel_costs_layout.c - one minimal kernel for each call of weir/device/layout.h, and for the packets of
- * weir/device/layout_channel.h. Only tools/kernel-costs uses it, as it does kernel_costs.c. */
+/* kernel_costs_layout.c - one minimal kernel for each call of weir/device/layout.h, weir/device/layout_channel.h and
+ * weir/device/halo.h. Only tools/kernel-costs uses it, as it does kernel_costs.c. */
+#include "weir/device/halo.h"
 #include "weir/device/kernel.h"
 #include "weir/device/layout_channel.h"
 
@@ -40,6 +41,18 @@ typedef struct layout_channel_cost_args {
     int32_t *status;
 } layout_channel_cost_args;
 
+WEIR_KERNEL(put_layout, layout_channel_cost_args)
+{
+    (void)weir_dev_memory_channel_put_layout(&args->channel, &args->to, args->to_offset, &args->from, args->from_offset,
+                                             coop);
+}
+
+WEIR_KERNEL(get_layout, layout_channel_cost_args)
+{
+    (void)weir_dev_memory_channel_get_layout(&args->channel, &args->from, args->from_offset, &args->to, args->to_offset,
+                                             coop);
+}
+
 WEIR_KERNEL(put_layout_ll16, layout_channel_cost_args)
 {
     (void)weir_dev_memory_channel_put_layout_ll16(&args->channel, args->packet_offset, &args->from, args->from_offset,
@@ -74,4 +87,22 @@ WEIR_KERNEL(exchange_layout_lines, layout_channel_cost_args)
 {
     *args->status = (int32_t)weir_dev_memory_channel_exchange_layout_lines(
         &args->channel, args->packet_offset, &args->from, args->from_offset, &args->to, args->to_offset, coop);
+}
+
+typedef struct halo_cost_args {
+    weir_dev_halo halo;
+    weir_dev_grid_barrier barrier;
+    int32_t *status;
+} halo_cost_args;
+
+WEIR_KERNEL(halo_put, halo_cost_args)
+{
+    coop.barrier = &args->barrier;
+    *args->status = (int32_t)weir_dev_halo_put(&args->halo, coop);
+}
+
+WEIR_KERNEL(halo_wait, halo_cost_args)
+{
+    coop.barrier = &args->barrier;
+    *args->status = (int32_t)weir_dev_halo_wait(&args->halo, coop);
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The shortest way round a loop, as tools/kernel-costs --reductions finds it, in a listing written by hand."""
+"""The shortest way round a loop, as tools/kernel-costs --reductions finds it, in a listing written by hand; and which
+kernels --check refuses."""
 import runpy
 import sys
 
@@ -34,6 +35,19 @@ def main():
                 (((load, 3), (store, 1)), None):
             assert code.shortest_loop(*wanted) == length, (wanted, code.shortest_loop(*wanted))
         assert codes["two"].shortest_loop((load, 0)) is None, "no loop"
+    for name, *figures, heavy in (("put_gpu", 64, 0, 0, False), ("put_gpu", 65, 0, 0, True), ("put_gpu", 8, 0, 4, True),
+                                  ("put_gpu", 8, 16, 0, True), ("port_put_gpu", 64, 16, 0, False),
+                                  ("port_put_gpu", 64, 16, 4, True), ("put_layout_gpu", 72, 0, 0, False),
+                                  ("put_layout_gpu", 73, 0, 0, True), ("put_layout_ll16_gpu", 65, 0, 0, True),
+                                  ("weiri_halo_exchange_gpu", 64, 88, 216, False),
+                                  ("weiri_halo_exchange_gpu", 64, 96, 216, True),
+                                  ("weiri_halo_exchange_gpu", 64, 88, 220, True)):
+        assert tool["is_heavy"](name, *figures) == heavy, (name, figures)
+    sources = tool["SOURCES"]
+    assert all(f"src/device/kernels/{name}.c" in sources for name in ("layout", "halo", "table")), sources
+    calls = (tool["ROOT"] / "tools" / "kernel_costs_layout.c").read_text(encoding="utf-8")
+    for call in ("memory_channel_put_layout", "memory_channel_get_layout", "halo_put", "halo_wait"):
+        assert f"weir_dev_{call}(" in calls, call
 
 
 if __name__ == "__main__":
