@@ -1026,7 +1026,7 @@ MUTANTS = [
     Mutant("collective-pulled", DEVICE + "impl/collective_slots.h", "weir_collective_reduce_zero_copy",
            "w.pulled = c->rank * r->part + at;", "w.pulled = at;", "rank 0's part is read from every other rank",
            collective("Collective", "SizesRegistered")),
-    Mutant("collective-order", DEVICE + "impl/collective_call.h", "weir_collective_join",
+    Mutant("collective-join-order", DEVICE + "impl/collective_call.h", "weir_collective_join",
            "weir_reduce_next(&all, dtype, op, words[k]);", "weir_reduce_next(&all, dtype, op, words[ranks - k]);",
            "elements are reduced in another order than that of the ranks", collective("Collective", "SizesOnce")),
     Mutant("factor-value", DEVICE + "impl/collective_call.h", "weir_factor_value", "if (factor->memory == NULL) {",
