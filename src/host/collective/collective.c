@@ -114,9 +114,8 @@ static uint64_t hash_rows(const weir_collective *collective)
     uint64_t hash = 0;
     for (uint32_t i = 0; i < collective->row_count; i++) {
         const weiri_row *row = &collective->rows[i];
-        const uint64_t fields[] = {
-            row->kinds, row->ranks, row->bytes, (uint64_t)row->form, row->blocks, row->threads
-        };
+        const uint64_t fields[] = { row->kinds,  row->ranks,   row->bytes, (uint64_t)row->form,
+                                    row->blocks, row->threads, row->limit };
         for (uint32_t k = 0; k < sizeof fields / sizeof fields[0]; k++) {
             hash = (hash ^ fields[k]) * 0x100000001b3u + 1;
         }
