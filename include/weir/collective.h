@@ -131,9 +131,10 @@ WEIR_API uint64_t weir_collective_bytes(const weir_collective *collective);
  * of one host. At most one block of one warp waits. Of an allreduce, a kernel by slots joins a part
  * on each rank, and copy engines gather the parts. recv is in registered memory, at the same offset on all ranks, and
  * every rank gives it, also where it receives nothing. all_to_all and scatter are not in place. WEIR_ERR_UNSUPPORTED
- * otherwise, and for other reductions, exchanges and parts. An error of the device may come after the first launch.
- * After an error of the communicator the contents of recv are undefined: copies that are on the stream cannot be
- * stopped. */
+ * otherwise, for other reductions, exchange, send, recv, parts, allgather_v, reduce_scatter_v, all_to_all_v, gather_v
+ * and scatter_v, between hosts, and if the driver does not store values in the order of a stream. A collective of one
+ * rank ignores the form. An error of the device may come after the first launch. After an error of the communicator the
+ * contents of recv are undefined: copies that are on the stream cannot be stopped. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *collective, weir_collective_form form,
                                                           uint32_t blocks);
 
@@ -203,7 +204,8 @@ typedef struct weir_extent {
 } weir_extent;
 
 /* `sends` and `recvs` have an entry for each rank, with the piece that goes to it or comes from it. A rank must send to
- * another what that rank expects to receive. The two buffers must not overlap, and neither must the received pieces. */
+ * another what that rank expects to receive. The data goes by slots, whatever other form is forced. The two buffers
+ * must not overlap, and neither must the received pieces. */
 WEIR_API WEIR_NODISCARD weir_status weir_all_to_all_v(weir_collective *collective, const void *send,
                                                       const weir_extent *sends, void *recv, const weir_extent *recvs,
                                                       weir_dtype dtype, void *stream);

@@ -96,6 +96,7 @@ void refuses(weirt_rank *rank)
         void *s = bench.stream;
         const weir_transfer t = { in, 1, WEIR_U8, 1 - rank->rank, rank->rank == 0 };
         const weir_collective_request moved = { WEIR_ALLGATHER, WEIR_U8, WEIR_SUM, 0, 100, in, out };
+        const weir_extent extents[] = { { 0, 4 }, { 4, 4 } };
         weir_collective_form form = WEIR_FORM_AUTO;
         weir_shape shape = { 0, 0 };
         refused(&bench, "a kernel has to compute", weir_reduce(c, in, out, 1, WEIR_F32, WEIR_SUM, 0, s));
@@ -106,6 +107,10 @@ void refuses(weirt_rank *rank)
                 weir_gather(c, in, rank->rank == 0 ? in + 64 : nullptr, 1, WEIR_F32, 0, s));
         refused(&bench, "not in place", weir_all_to_all(c, out, out, 1, WEIR_F32, s));
         refused(&bench, "does not know the buffer", weir_exchange(c, &t, 1, s));
+        refused(&bench, "pieces of different sizes", weir_gather_v(c, in, out, extents, WEIR_U8, 0, s));
+        refused(&bench, "pieces of different sizes", weir_scatter_v(c, in, out, extents, WEIR_U8, 0, s));
+        refused(&bench, "pieces of different sizes", weir_all_to_all_v(c, in, extents, out, extents, WEIR_U8, s));
+        refused(&bench, "carry no parts", weir_allgather_v(c, in, out, extents, WEIR_U8, s));
         WEIRT_OK(rank, weir_collective_choose(c, &moved, &form, &shape));
         WEIRT_EXPECT(rank, form == WEIR_FORM_COPIES && shape.blocks == 1 && shape.threads <= 32);
         // Nothing was launched.

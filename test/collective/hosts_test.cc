@@ -176,6 +176,36 @@ void arguments(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// One rank after the other calls alone with copies forced, and its stream is left without work.
+void copies_refused(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 4096, 0, &bench) &&
+                WEIRT_OK(rank, weir_collective_force(bench.collective, WEIR_FORM_COPIES, 0));
+    for (uint32_t turn = 0; turn < rank->size && fine; turn++) {
+        for (uint32_t kind = 0; kind <= SCATTER && turn == rank->rank; kind++) {
+            const Operation o = operation(rank, static_cast<Kind>(kind), WEIR_U8, WEIR_SUM, 20, 1);
+            const Places at = places_of(&bench, o);
+            refused(&bench, "copy engines carry nothing between hosts", call(&bench, o, at.send, at.recv),
+                    WEIR_ERR_UNSUPPORTED);
+            WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
+        }
+        fine = weirt_barrier(rank);
+    }
+    if (fine) {
+        const weir_collective_request request = { WEIR_ALLGATHER, WEIR_U8, WEIR_SUM, 0, 20, nullptr, nullptr };
+        weir_collective_form form;
+        weir_shape shape;
+        refused(&bench, "copy engines carry nothing between hosts",
+                weir_collective_choose(bench.collective, &request, &form, &shape), WEIR_ERR_UNSUPPORTED);
+        WEIRT_OK(rank, weir_comm_status(bench.comm.comm));
+        WEIRT_OK(rank, weir_collective_force(bench.collective, WEIR_FORM_AUTO, 0));
+        (void)run(&bench, operation(rank, ALLGATHER, WEIR_U8, WEIR_SUM, 20, 1));
+    }
+    bench_close(&bench);
+}
+
 void creation(weirt_rank *rank)
 {
     weirt_comm comm;
@@ -382,6 +412,12 @@ TEST_P(CollectiveHosts, GraphsOfFactorsAndAveragesAreReplayed)
 }
 
 TEST_P(CollectiveHostsTrouble, ArgumentsAreChecked) { run(arguments, 2, 2, 1, 1); }
+TEST_P(CollectiveHostsTrouble, CopiesAreRefused)
+{
+    run(copies_refused, 2, 2, 1, 1);
+    run(copies_refused, 2, 1, 1, 1);
+}
+
 TEST_P(CollectiveHostsTrouble, CreationIsChecked) { run(creation, 2, 2, 1, 1); }
 
 TEST_P(CollectiveHostsTrouble, DifferentCallsAreAMismatchOnAllRanks)

@@ -48,6 +48,13 @@ weir_status weiri_check_op(const weir_collective *collective, const char *name, 
     return WEIR_OK;
 }
 
+weir_status weiri_refuse_copies(const weir_collective *collective, const char *name, const char *why)
+{
+    return collective->form != WEIR_FORM_COPIES || collective->size == 1
+               ? WEIR_OK
+               : weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: the form of copies is forced, but %s", name, why);
+}
+
 static weir_status check_rank(const weir_collective *collective, const char *name, uint32_t rank)
 {
     if (rank >= collective->size) {

@@ -229,11 +229,11 @@ static weir_status choose_copies(const weir_collective *collective, const weiri_
                                  weir_shape *shape)
 {
     if (!work->copies) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: the form of copies is forced, but %s", name,
-                          work->kind == WEIR_ALLREDUCE ? "copies need recv in registered memory, of one host"
-                          : (REDUCTIONS >> work->kind & 1) != 0
-                              ? "a kernel has to compute"
-                              : "copies need recv in registered memory on all ranks, of one host, and not in place");
+        return weiri_refuse_copies(collective, name,
+                                   work->kind == WEIR_ALLREDUCE          ? "copies need recv in registered memory"
+                                   : (REDUCTIONS >> work->kind & 1) != 0 ? "a kernel has to compute"
+                                                                         : "copies need recv in registered memory on "
+                                                                           "all ranks, and not in place");
     }
     shape->blocks = 1;
     shape->threads = collective->many ? WARP : 1;

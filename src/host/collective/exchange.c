@@ -51,13 +51,9 @@ static weir_status check_transfer(const exchange *e, const weir_transfer *t, con
     if (t->peer >= collective->size) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u", e->name, t->peer, collective->size);
     }
-    if (collective->form == WEIR_FORM_COPIES) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED,
-                          "%s: the form of copies is forced, but a sender does not know the buffer "
-                          "of the receiver",
-                          e->name);
-    }
-    return weiri_check_span(collective, e->name, which, span_of(t), weir_dtype_bytes(t->dtype));
+    status = weiri_refuse_copies(collective, e->name, "a sender does not know the buffer of the receiver");
+    return status != WEIR_OK ? status
+                             : weiri_check_span(collective, e->name, which, span_of(t), weir_dtype_bytes(t->dtype));
 }
 
 /* The next transfer of this rank with itself in this direction, from transfer `i` on, or n. */

@@ -82,17 +82,18 @@ static weir_status check(const rooted_call *c)
     if (status != WEIR_OK) {
         return status;
     }
-    if (c->collective->rails.device.hosts > 1 && c->collective->form == WEIR_FORM_COPIES) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED,
-                          "%s: the form of copies is forced, but copy engines carry nothing between hosts", c->name);
-    }
     if (c->extents == NULL || c->root >= c->collective->size) {
         return c->extents == NULL
                    ? weiri_fail(WEIR_ERR_INVALID, "%s: extents is NULL", c->name)
                    : weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u", c->name, c->root, c->collective->size);
     }
     status = check_extents(c, &end);
-    return status == WEIR_OK ? check_buffers(c, end) : status;
+    if (status == WEIR_OK) {
+        status = check_buffers(c, end);
+    }
+    return status == WEIR_OK
+               ? weiri_refuse_copies(c->collective, c->name, "copy engines carry no pieces of different sizes")
+               : status;
 }
 
 /* ---- launch ------------------------------------------------------------------------------------------------------ */

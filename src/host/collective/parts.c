@@ -326,12 +326,11 @@ static weir_status run(parts_call *call)
     if (status == WEIR_OK) {
         status = check_parts(call);
     }
+    if (status == WEIR_OK) {
+        status = weiri_refuse_copies(call->collective, call->name, "copy engines carry no parts");
+    }
     if (status != WEIR_OK) {
         return status;
-    }
-    if (call->collective->form == WEIR_FORM_COPIES && call->collective->size > 1) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: the form of copies is forced, but copy engines carry no parts",
-                          call->name);
     }
     if (call->collective->rails.device.hosts > 1) {
         return run_between(call);

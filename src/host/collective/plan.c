@@ -17,6 +17,8 @@
 #define ONCE_BYTES 8192u
 #define RAILS_LOGGED 7u /* a bit of weir_collective.logged that no form uses */
 
+static const char between_hosts[] = "copy engines carry nothing between hosts";
+
 /* ---- what a request asks for ----------------------------------------------------------------------------------- */
 
 const weiri_team_memory *weiri_plan_registered(const weir_collective *collective, const void *data, uint64_t bytes)
@@ -248,7 +250,11 @@ weir_status weiri_plan_choose(const weir_collective *collective, const char *nam
     weiri_work work = work_of(collective, q, &step);
     work.device = collective->growth.possible ? &collective->growth.device : NULL;
     weir_collective_form chosen = collective->form;
-    const weir_status status = weiri_choose(collective, &work, name, &chosen, shape);
+    weir_status status =
+        collective->rails.device.hosts > 1 ? weiri_refuse_copies(collective, name, between_hosts) : WEIR_OK;
+    if (status == WEIR_OK) {
+        status = weiri_choose(collective, &work, name, &chosen, shape);
+    }
     if (status == WEIR_OK) {
         *form = chosen;
     }
@@ -276,10 +282,14 @@ weir_status weiri_plan_describe(const weir_collective *collective, const char *n
 
 weir_status weiri_plan_all_to_all_v(weir_collective *collective, weiri_move_args *args, weir_dtype dtype, void *stream)
 {
+    static const char name[] = "weir_all_to_all_v";
     /* No rank knows how much the others exchange. So this takes the form that needs no agreement, and all blocks. */
-    const weir_status grown = weiri_grow(collective, "weir_all_to_all_v", stream);
-    if (grown != WEIR_OK) {
-        return grown;
+    weir_status status = weiri_refuse_copies(collective, name, "copy engines carry no pieces of different sizes");
+    if (status == WEIR_OK) {
+        status = weiri_grow(collective, name, stream);
+    }
+    if (status != WEIR_OK) {
+        return status;
     }
     const weiri_work work = { .kind = WEIR_ALL_TO_ALL };
     const uint32_t blocks = weiri_choice_most_blocks(collective, &work, WEIR_FORM_SLOTS);
@@ -760,6 +770,10 @@ static weir_status run_between(weir_collective *collective, const char *name, co
                                void *stream)
 {
     weiri_step step;
+    const weir_status refused = weiri_refuse_copies(collective, name, between_hosts);
+    if (refused != WEIR_OK) {
+        return refused;
+    }
     const weiri_work work = work_of(collective, q, &step);
     const bool averages = reduces(q) && q->op == WEIR_AVG && q->dtype > WEIR_F8E5M2 && collective->device.ranks > 1;
     const uint64_t widened = averages ? 8 / weir_dtype_bytes(q->dtype) : 1; /* see average_chunk */
