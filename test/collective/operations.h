@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "test/collective/large_kernels.h"
 #include "test/collective/numbers.h"
 #include "test/harness/comm.h"
 
@@ -584,6 +585,54 @@ inline void expect_mismatch(const Bench *b, weir_status called, const char *part
     WEIRT_TEXT(b->rank, part);
 }
 
+// A kernel on the stream still writes memory.
+inline void expect_usable(const Bench *b)
+{
+    constexpr uint64_t count = 8;
+    large_args args = {};
+    uint64_t words[count] = {};
+    args.words = static_cast<uint64_t *>(weir_memory_pointer(b->out));
+    args.count = count;
+    args.seed = 5;
+    const bool ran =
+        WEIRT_OK(b->rank, weir_launch(b->comm.device, large_kernel(), weir_shape{ 1, 1 }, &args, nullptr, b->stream)) &&
+        WEIRT_OK(b->rank, weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms())) &&
+        WEIRT_OK(b->rank, weir_device_copy(b->comm.device, words, args.words, sizeof words));
+    for (uint64_t i = 0; i < count && ran; i++) {
+        WEIRT_EXPECT(b->rank, words[i] == large_word(5, 0, i));
+    }
+}
+
+// Dies when all other ranks have called expect_death.
+inline void die_last(weirt_rank *rank)
+{
+    for (uint32_t k = 0; k < rank->size; k++) {
+        (void)(k == rank->rank || weirt_step_wait(rank, k, 1));
+    }
+    weirt_die(rank, WEIRT_KILL);
+}
+
+// Rank 2 dies once all others have made their call, which returned `called`. The others' kernels end soon, and their
+// streams stay usable. A GPU does nothing else at this time, but other programs share the processor.
+inline void expect_death(const Bench *b, weir_status called)
+{
+    weirt_step(b->rank, 1);
+    (void)weirt_death_wait(b->rank, 2);
+    const uint64_t since = weirt_now_ms();
+    const bool gpu = std::strcmp(b->rank->stage->kind, "gpu") == 0;
+    WEIRT_EXPECT(b->rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
+    WEIRT_OK(b->rank, weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms()));
+    weir_status status = weir_comm_status(b->comm.comm);
+    while (status == WEIR_OK && weirt_now_ms() - since < weirt_timeout_ms()) { // a kernel without data from rank 2
+        weirt_sleep_ms(1);
+        status = weir_comm_status(b->comm.comm);
+    }
+    WEIRT_EXPECT(b->rank, weirt_now_ms() - since < (gpu ? 1000 : 1000 + weirt_slack_ms()));
+    WEIRT_EXPECT(b->rank, status == WEIR_ERR_REMOTE);
+    WEIRT_TEXT(b->rank, "rank 2 died");
+    expect_usable(b);
+}
+
 // Rank 2 dies; the others' next call ends with WEIR_ERR_REMOTE.
 inline void die_in_rank_two(Bench *b, const Operation &o)
 {
@@ -591,13 +640,10 @@ inline void die_in_rank_two(Bench *b, const Operation &o)
     (void)run(b, o);
     (void)weirt_barrier(rank);
     if (rank->rank == 2) {
-        weirt_die(rank, WEIRT_KILL);
+        die_last(rank);
     }
     const Places at = places_of(b, o);
-    const weir_status called = call(b, o, at.send, at.recv);
-    WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
-    WEIRT_OK(rank, weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms()));
-    WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(b->comm.comm));
+    expect_death(b, call(b, o, at.send, at.recv));
 }
 
 #endif

@@ -557,12 +557,9 @@ void killed(weirt_rank *rank)
         const Image image = image_of(&b, c, 0);
         (void)weirt_barrier(rank);
         if (rank->rank == 2) {
-            weirt_die(rank, WEIRT_KILL);
+            die_last(rank);
         }
-        const weir_status called = call_parts(&b, c, image.parts);
-        WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
-        WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms()));
-        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(b.comm.comm));
+        expect_death(&b, call_parts(&b, c, image.parts));
     }
     bench_leave(&b);
 }
