@@ -2,6 +2,7 @@
 #include "test/collective/operations.h"
 #include "test/harness/checks.h"
 #include "test/harness/stage_test.h"
+#include "test/harness/staged.h"
 
 namespace {
 
@@ -124,6 +125,95 @@ void refuses(weirt_rank *rank)
 
 TEST_P(Copies, RefuseWhatTheyCannotDo) { run(2, refuses); }
 
+// One rank after the other calls alone. Its device refuses the store, and the stream is left without work.
+void stores_refused(weirt_rank *rank)
+{
+    Bench bench;
+    void *graph = nullptr;
+    if (copies_open(rank, 0, &bench)) {
+        weir_device *device = bench.comm.device;
+        for (uint32_t turn = 0; turn < rank->size; turn++) {
+            for (const Kind kind : { ALLGATHER, ALLREDUCE }) {
+                const Operation o = operation(kind, 100, 0, false, 1);
+                const Places at = places_of(&bench, o);
+                if (turn == rank->rank) {
+                    weirt_refuse_stores(device, true);
+                    refused(&bench, "is forced, but a device of a test stores nothing", copy(&bench, o, at));
+                    WEIRT_OK(rank, weir_stream_wait(device, bench.stream, weirt_timeout_ms()));
+                    WEIRT_OK(rank, weir_graph_begin(device, bench.stream));
+                    refused(&bench, "is forced, but a device of a test stores nothing", copy(&bench, o, at));
+                    (void)(WEIRT_OK(rank, weir_graph_end(device, bench.stream, &graph)) &&
+                           WEIRT_OK(rank, weir_graph_launch(device, graph, bench.stream)));
+                    WEIRT_OK(rank, weir_stream_wait(device, bench.stream, weirt_timeout_ms()));
+                    weir_graph_destroy(device, graph);
+                    weirt_refuse_stores(device, false);
+                }
+                (void)weirt_barrier(rank);
+                WEIRT_OK(rank, weir_comm_status(bench.comm.comm));
+            }
+        }
+        const Operation o = operation(ALLGATHER, 100, 0, false, 2);
+        const Places at = places_of(&bench, o);
+        (void)(prepare(&bench, o, at) && WEIRT_OK(rank, copy(&bench, o, at)) && finish(&bench, o) &&
+               check(&bench, o, at));
+    }
+    bench_close(&bench);
+}
+
+TEST_P(Copies, LaunchNothingIfStoresAreRefused)
+{
+    if (std::strcmp(stage()->kind, "cpu") != 0) {
+        GTEST_SKIP() << "a GPU's driver stores";
+    }
+    run(2, stores_refused);
+}
+
+// Rank 1 holds its copies: the wait of rank 0 ends at its deadline, or as soon as rank 1 aborts.
+void held(weirt_rank *rank)
+{
+    const bool aborts = *static_cast<const bool *>(rank->arg);
+    Bench bench;
+    weirt_log_allow("");
+    if (copies_open(rank, aborts ? 0 : 150, &bench)) {
+        const Operation o = operation(ALLGATHER, 100, 0, false, 2);
+        const Places at = places_of(&bench, o);
+        if (rank->rank == 1) {
+            weirt_hold_copies(bench.comm.device);
+        }
+        (void)weirt_barrier(rank);
+        const uint64_t since = weirt_now_ms();
+        WEIRT_OK(rank, copy(&bench, o, at));
+        while (rank->rank == 1 && weirt_copies_begun() == 0 && weirt_now_ms() - since < weirt_timeout_ms()) {
+            weirt_sleep_ms(1);
+        }
+        if (aborts && rank->rank == 1) {
+            weir_comm_abort(bench.comm.comm);
+        }
+        if (rank->rank == 0) {
+            WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
+            WEIRT_EXPECT(rank, aborts || weirt_now_ms() - since >= 150);
+            WEIRT_EXPECT(rank, weirt_now_ms() - since < 150 + weirt_slack_ms());
+            WEIRT_STATUS(rank, aborts ? WEIR_ERR_ABORTED : WEIR_ERR_TIMEOUT, weir_comm_status(bench.comm.comm));
+            WEIRT_TEXT(rank, aborts ? "rank 1" : "weir_allgather of 800 bytes: nothing came from rank 1");
+        }
+        (void)weirt_barrier(rank);
+        weirt_release_copies();
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
+        WEIRT_EXPECT(rank, weir_comm_status(bench.comm.comm) != WEIR_OK);
+    }
+    bench_close(&bench);
+}
+
+TEST_P(Copies, WaitsEnd)
+{
+    if (std::strcmp(stage()->kind, "cpu") != 0) {
+        GTEST_SKIP() << "copies of a GPU cannot be held";
+    }
+    for (const bool aborts : { false, true }) {
+        weirt_ranks_run(stage(), 2, held, &aborts, sizeof aborts);
+    }
+}
+
 void differs(weirt_rank *rank)
 {
     Bench bench;
@@ -154,6 +244,41 @@ void killed(weirt_rank *rank)
         die_in_rank_two(&bench, operation(*static_cast<const Kind *>(rank->arg), 1000, 0, false, 1));
     }
     bench_leave(&bench);
+}
+
+// Rank 2 dies while its copies are under way.
+void killed_in_copies(weirt_rank *rank)
+{
+    Bench bench;
+    if (copies_open(rank, 0, &bench)) {
+        const Operation o = operation(*static_cast<const Kind *>(rank->arg), 1000, 0, false, 2);
+        const Places at = places_of(&bench, o);
+        (void)prepare(&bench, o, at);
+        if (rank->rank == 2) {
+            weirt_hold_copies(bench.comm.device);
+        }
+        const weir_status called = copy(&bench, o, at);
+        if (rank->rank == 2) {
+            const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
+            while (weirt_copies_begun() == 0 && weirt_now_ms() < end) {
+                weirt_sleep_ms(1);
+            }
+            WEIRT_EXPECT(rank, called == WEIR_OK && weirt_copies_begun() == 1);
+            die_last(rank);
+        }
+        expect_death(&bench, called);
+    }
+    bench_leave(&bench);
+}
+
+TEST_P(CopiesDeath, EndsTheOthersInTheirCopies)
+{
+    if (std::strcmp(stage()->kind, "cpu") != 0) {
+        GTEST_SKIP() << "copies of a GPU cannot be held";
+    }
+    for (const Kind kind : { ALLGATHER, ALLREDUCE, ALL_TO_ALL }) {
+        weirt_ranks_run(stage(), 3, killed_in_copies, &kind, sizeof kind);
+    }
 }
 
 TEST_P(CopiesDeath, EndsTheOthers)

@@ -2,6 +2,7 @@
 #include "test/harness/staged.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 #include "src/device/device.h"
@@ -64,7 +65,30 @@ static weir_status allocate(weir_device *device, const weir_memory_opts *opts, u
     return status;
 }
 
+static bool copies_held;
+static uint32_t copies_begun;
+
+static void held_kernel(const void *context, weir_coop coop)
+{
+    (void)__atomic_fetch_add(&copies_begun, 1, __ATOMIC_RELAXED);
+    while (__atomic_load_n(&copies_held, __ATOMIC_ACQUIRE)) {
+        (void)sched_yield();
+    }
+    copy_kernel(context, coop);
+}
+
+static const weir_kernel held = { WEIR_DEV_VERSION, sizeof(copy_args), "held", held_kernel, NULL, WEIR_DEV_USED };
+
+static weir_status hold_copy(weir_device *device, void *stream, void *dst, const void *src, uint64_t bytes)
+{
+    const weir_shape one = { 1, 1 };
+    const copy_args args = { dst, src, bytes, 0 };
+    return device->ops->launch(device, &held, one, &args, false, stream);
+}
+
 static weiri_device_ops staged_ops[2]; /* one refuses stores */
+static weiri_device_ops refusing_ops;
+static weiri_device_ops holding_ops;
 
 static void make_ops(void)
 {
@@ -74,11 +98,34 @@ static void make_ops(void)
         staged_ops[i].copy_async = copy_async;
         staged_ops[i].store_async = i == 0 ? refuse_store : store_async;
     }
+    refusing_ops = weiri_cpu_ops;
+    refusing_ops.store_async = refuse_store;
+    holding_ops = weiri_cpu_ops;
+    holding_ops.copy_async = hold_copy;
 }
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+void weirt_refuse_stores(weir_device *device, bool refuses)
+{
+    (void)pthread_once(&once, make_ops);
+    device->ops = refuses ? &refusing_ops : &weiri_cpu_ops;
+}
+
+void weirt_hold_copies(weir_device *device)
+{
+    (void)pthread_once(&once, make_ops);
+    __atomic_store_n(&copies_begun, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&copies_held, true, __ATOMIC_RELAXED);
+    device->ops = &holding_ops;
+}
+
+void weirt_release_copies(void) { __atomic_store_n(&copies_held, false, __ATOMIC_RELEASE); }
+
+uint32_t weirt_copies_begun(void) { return __atomic_load_n(&copies_begun, __ATOMIC_RELAXED); }
 
 void weirt_stage_memory(weir_device *device, bool stores)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, make_ops);
     device->ops = &staged_ops[stores];
     device->info.stream_copies = true;

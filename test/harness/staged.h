@@ -11,6 +11,15 @@ WEIR_BEGIN_DECLS
  * by some drivers. */
 void weirt_stage_memory(weir_device *device, bool stores);
 
+/* Streams of a CPU device refuse to store values, or store them again. */
+void weirt_refuse_stores(weir_device *device, bool refuses);
+/* Copies on streams of a CPU device begin, and end after weirt_release_copies. One device of a process holds copies at
+ * a time. */
+void weirt_hold_copies(weir_device *device);
+void weirt_release_copies(void);
+/* The number of held copies that have begun. */
+uint32_t weirt_copies_begun(void);
+
 WEIR_END_DECLS
 
 #endif

@@ -109,6 +109,7 @@ struct weir_collective {
     bool limited;      /* sm_limit is less than the device has */
     uint32_t forced;   /* forced number of blocks of a kernel; 0: not forced */
     weir_collective_form form;
+    bool stores[2];  /* the device has stored behind copies in an eager call, and in a recorded one */
     bool has_factor; /* of WEIR_SCALED_SUM: in device.factor and rails.device.factor */
     weiri_row *rows; /* of the tuning file */
     uint32_t row_count;
@@ -294,6 +295,8 @@ weir_status weiri_local_parts(const weir_collective *collective, const weiri_ste
 
 /* ---- copies.c -------------------------------------------------------------------------------------------------- */
 
+/* Before the first launch of a call by copies: WEIR_ERR_UNSUPPORTED if the device cannot store behind copies. */
+weir_status weiri_copies_check(weir_collective *collective, const char *name, void *stream);
 /* Carries out a move by copies. The move is complete. */
 weir_status weiri_copies_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
 

@@ -36,6 +36,24 @@ static weir_status copy_all(const weir_collective *collective, const weiri_step 
                 m->recv_bytes[c->rank]);
 }
 
+/* Stores into words of the peers that nothing reads, beside those that copies use. A device refuses such a store in the
+ * call. */
+weir_status weiri_copies_check(weir_collective *collective, const char *name, void *stream)
+{
+    const weir_dev_collective *c = collective->now;
+    weir_device *device = collective->comm->device;
+    uint64_t recording = 0;
+    weir_status status = weiri_stream_recording(device, stream, &recording);
+    bool *stores = &collective->stores[recording != 0];
+    for (uint32_t k = 0; k + 1 < c->ranks && status == WEIR_OK && !*stores; k++) {
+        uint64_t *unused = weir_copies_word(c, c->rank, weir_collective_peer(c, k)) + 1;
+        status = device->ops->store_async(device, stream, unused, 0);
+    }
+    *stores = *stores || status == WEIR_OK;
+    return status == WEIR_OK ? WEIR_OK
+                             : weiri_fail(status, "%s: the form of copies is forced, but %s", name, weir_last_error());
+}
+
 weir_status weiri_copies_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args)
 {
     weir_status status = weiri_launch_copies(collective, step, WEIRI_COPIES_MEET, args);

@@ -227,6 +227,10 @@ static weir_status run_inside(weir_collective *collective, const char *name, con
     if (status != WEIR_OK) {
         return status;
     }
+    status = form == WEIR_FORM_COPIES ? weiri_copies_check(collective, name, stream) : WEIR_OK;
+    if (status != WEIR_OK) {
+        return status;
+    }
     if (reduces(q) && form == WEIR_FORM_COPIES) {
         return allreduce_by_copies(collective, name, q, shape, stream);
     }
