@@ -113,10 +113,12 @@ WEIR_API void weir_collective_destroy(weir_collective *collective);
  * has begun goes on, and fails at its deadline if it misses other ranks. A kernel that begins later, queued or in a
  * graph, ends in WEIR_ERR_INVALID, which becomes the communicator's error; it accesses no memory of the collective.
  * That memory is freed when the work has ended that is now on the streams of the collective's operations. The streams
- * must exist, unless weir_stream_destroy has destroyed them. A graph with kernels of the collective that runs now must
- * run on one of them. For cudaStreamPerThread the stream of the calling thread counts. No graph with copies of
- * WEIR_FORM_COPIES may be launched any more: nothing stops the copies. A second call for the same collective does
- * nothing, on any thread. */
+ * must exist, unless weir_stream_destroy has destroyed them. If one of them records a graph now, the memory is freed
+ * when weir_stream_destroy destroys that stream; if weir did not make the stream, the memory is never freed, and an
+ * error is logged. A graph with kernels of the collective that runs now must run on one of these streams. Of more than
+ * 32, the collective forgets those on which its latest call has ended. For cudaStreamPerThread the stream of the
+ * calling thread counts. No graph with copies of WEIR_FORM_COPIES may be launched any more: nothing stops the copies. A
+ * second call for the same collective does nothing, on any thread. */
 WEIR_API void weir_collective_abandon(weir_collective *collective);
 
 WEIR_API uint32_t weir_collective_rank(const weir_collective *collective);

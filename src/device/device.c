@@ -440,10 +440,10 @@ uint32_t weir_stream_multiprocessors(weir_device *device, void *stream)
 void weir_stream_destroy(weir_device *device, void *stream)
 {
     if (device != NULL && !weiri_stream_is_default(stream)) {
+        device->ops->stream_destroy(device, stream);
         if (device->pid == (int)getpid()) {
             forget_made(device, stream);
         }
-        device->ops->stream_destroy(device, stream);
         weiri_device_put(device);
     }
 }

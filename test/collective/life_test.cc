@@ -97,17 +97,44 @@ void graph_after_abandon(weirt_rank *rank)
     }
 }
 
+// Calls of both ranks that no other test abandons.
+enum More { PARTS, GATHER_V, COPIES, TRANSFERS, MORE };
+
+bool call_more(const Bench *b, uint32_t what)
+{
+    char *in = static_cast<char *>(weir_memory_pointer(b->in));
+    char *out = static_cast<char *>(weir_memory_pointer(b->out));
+    const weir_extent extents[] = { { 300, 300 }, { 0, 300 } };
+    const weir_part parts[] = { { in, out, extents, WEIR_I32 }, { in + 2048, out + 4096, extents, WEIR_U8 } };
+    weir_transfer transfers[2 * 40]; // more than a launch takes
+    switch (what) {
+    case PARTS:
+        return WEIRT_OK(b->rank, weir_allgather_parts(b->collective, parts, 2, b->stream)) &&
+               WEIRT_OK(b->rank, weir_reduce_scatter_parts(b->collective, parts, 2, WEIR_SUM, b->stream));
+    case GATHER_V:
+        return WEIRT_OK(b->rank, weir_gather_v(b->collective, in, out, extents, WEIR_I32, 0, b->stream)) &&
+               WEIRT_OK(b->rank, weir_scatter_v(b->collective, in, out, extents, WEIR_I32, 1, b->stream));
+    case COPIES:
+        return WEIRT_OK(b->rank, weir_collective_force(b->collective, WEIR_FORM_COPIES, 0)) &&
+               WEIRT_OK(b->rank, weir_allgather(b->collective, in, out, 300, WEIR_I32, b->stream));
+    default:
+        for (uint32_t i = 0; i < 80; i++) {
+            char *at = (i % 2 == 0 ? in : out) + 400 * (i / 2);
+            transfers[i] = { at, 100, WEIR_I32, 1 - b->rank->rank, i % 2 != 0 };
+        }
+        return WEIRT_OK(b->rank, weir_exchange(b->collective, transfers, 80, b->stream));
+    }
+}
+
 // Rank 1 comes late: kernels of rank 0 have begun, or are queued.
-void abandon_with_kernels_queued(weirt_rank *rank, const Operation &o)
+void abandon_with_calls_queued(weirt_rank *rank, const std::function<bool(const Bench *)> &calls)
 {
     const weir_collective_opts opts = opts_for(rank);
     Bench b;
-    void *extra = nullptr;
-    if (bench_open(rank, &opts, 16 << 10, 0, &b) && run(&b, o) &&
-        WEIRT_OK(rank, weir_stream_create(b.comm.device, &extra))) {
-        const Places at = places_of(&b, o);
+    if (bench_open(rank, &opts, 16 << 10, 0, &b) && WEIRT_OK(rank, weir_collective_register(b.collective, b.out)) &&
+        calls(&b) && WEIRT_OK(rank, weir_comm_wait(b.comm.comm, b.stream, 0)) && weirt_barrier(rank)) {
         for (int i = 0; i < 3 && rank->rank == 0; i++) {
-            WEIRT_OK(rank, call(&b, o, at.send, at.recv));
+            (void)calls(&b);
         }
         (void)weirt_barrier(rank);
         const uint64_t since = weirt_now_ms();
@@ -121,18 +148,108 @@ void abandon_with_kernels_queued(weirt_rank *rank, const Operation &o)
             weir_comm_abort(b.comm.comm);
         }
         WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, 0));
-        WEIRT_OK(rank, weir_stream_wait(b.comm.device, extra, 0));
         WEIRT_EXPECT(rank, weir_comm_status(b.comm.comm) != WEIR_OK);
     }
-    weir_stream_destroy(b.comm.device, extra);
     bench_close(&b);
 }
 
 void abandon_during_each_operation(weirt_rank *rank)
 {
     for (uint32_t kind = 0; kind < KINDS; kind++) {
-        abandon_with_kernels_queued(rank, operation(static_cast<Kind>(kind), 900, kind));
+        const Operation o = operation(static_cast<Kind>(kind), 900, kind);
+        abandon_with_calls_queued(rank, [&o](const Bench *b) {
+            const Places at = places_of(b, o);
+            return WEIRT_OK(b->rank, call(b, o, at.send, at.recv));
+        });
     }
+    for (uint32_t what = 0; what < MORE; what++) {
+        abandon_with_calls_queued(rank, [what](const Bench *b) { return call_more(b, what); });
+    }
+}
+
+// The stream records a graph while an earlier kernel on it still waits: the memory stays until the stream is destroyed.
+void abandon_while_recording(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_for(rank);
+    const Operation o = operation(ALLREDUCE, 900, 1);
+    Bench b;
+    void *graph = nullptr;
+    if (bench_open(rank, &opts, 16 << 10, 0, &b) && run(&b, o) && weirt_barrier(rank)) {
+        const Places at = places_of(&b, o);
+        if (rank->rank == 0) {
+            WEIRT_OK(rank, call(&b, o, at.send, at.recv));
+            WEIRT_OK(rank, weir_graph_begin(b.comm.device, b.stream));
+            weir_collective_abandon(b.collective);
+            b.collective = nullptr;
+            const uint64_t since = weirt_now_ms();
+            bool kept = true;
+            while (kept && weirt_now_ms() - since < 100) {
+                kept = !weiri_leave_is_done();
+                weirt_sleep_ms(1);
+            }
+            WEIRT_EXPECT(rank, kept);
+        }
+        (void)weirt_barrier(rank);
+        if (rank->rank == 1) {
+            weir_comm_abort(b.comm.comm);
+        } else {
+            WEIRT_OK(rank, weir_graph_end(b.comm.device, b.stream, &graph));
+            WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, 0));
+            WEIRT_EXPECT(rank, !weiri_leave_is_done());
+            weir_stream_destroy(b.comm.device, b.stream);
+            b.stream = nullptr;
+            for (uint32_t ms = 0; ms < weirt_timeout_ms() && !weiri_leave_is_done(); ms++) {
+                weirt_sleep_ms(1);
+            }
+            WEIRT_EXPECT(rank, weiri_leave_is_done());
+        }
+        WEIRT_EXPECT(rank, weir_comm_status(b.comm.comm) != WEIR_OK);
+    }
+    weir_graph_destroy(b.comm.device, graph);
+    bench_close(&b);
+}
+
+// Streams that live on, and a new stream for each step: the collective keeps events for a few of them.
+void many_streams(weirt_rank *rank)
+{
+    constexpr uint32_t streams = 100;
+    constexpr int64_t most = 40; // allocations
+    const weir_collective_opts opts = opts_for(rank);
+    const Operation o = operation(ALLREDUCE, 20, 1);
+    std::vector<void *> made(streams, nullptr);
+    Bench b;
+    bool good = bench_open(rank, &opts, 4096, 0, &b);
+    // The second collective finds streams that have all that kernels need.
+    for (int pass = 0; pass < 2 && good; pass++) {
+        weir_collective *first = b.collective;
+        good = WEIRT_OK(rank, weir_collective_create(b.comm.comm, &opts, &b.collective)) && weirt_barrier(rank);
+        const int64_t before = weirt_count_allocations();
+        const Places at = places_of(&b, o);
+        for (uint32_t i = 0; i < streams && good; i++) {
+            good = (made[i] != nullptr || WEIRT_OK(rank, weir_stream_create(b.comm.device, &made[i]))) &&
+                   WEIRT_OK(rank, weir_allreduce(b.collective, at.send, at.recv, 20, WEIR_I32, WEIR_SUM, made[i])) &&
+                   WEIRT_OK(rank, weir_comm_wait(b.comm.comm, made[i], 0));
+        }
+        good = good && weirt_barrier(rank);
+        const int64_t ranks = rank->stage->processes ? 1 : rank->size;
+        WEIRT_EXPECT(rank, pass == 0 || weirt_count_allocations() - before <= ranks * most);
+        for (uint32_t i = 0; i < streams && good && pass == 1; i++) {
+            void *once = nullptr;
+            good = WEIRT_OK(rank, weir_stream_create(b.comm.device, &once)) &&
+                   WEIRT_OK(rank, weir_allreduce(b.collective, at.send, at.recv, 20, WEIR_I32, WEIR_SUM, once)) &&
+                   WEIRT_OK(rank, weir_comm_wait(b.comm.comm, once, 0));
+            weir_stream_destroy(b.comm.device, once);
+        }
+        good = good && weirt_barrier(rank);
+        WEIRT_EXPECT(rank, pass == 0 || weirt_count_allocations() - before <= ranks * most);
+        (void)weirt_barrier(rank);
+        weir_collective_destroy(b.collective);
+        b.collective = first;
+    }
+    for (void *stream : made) {
+        weir_stream_destroy(b.comm.device, stream);
+    }
+    bench_close(&b);
 }
 
 void destroy_with_kernels_queued(weirt_rank *rank)
@@ -205,24 +322,25 @@ bool register_both(const Bench *b)
 void deregister(weirt_rank *rank)
 {
     const weir_collective_opts opts = opts_for(rank);
-    const Operation o = operation(ALLGATHER, LARGE, 1);
+    const Operation o = operation(*static_cast<const Kind *>(rank->arg), LARGE, 1);
     Bench b;
     void *graph = nullptr;
     if (bench_open(rank, &opts, 8 * LARGE, 0, &b) &&
         WEIRT_OK(rank, weir_collective_force(b.collective, WEIR_FORM_SLOTS, 0)) && register_both(&b) &&
         record(&b, o, &graph) && weirt_barrier(rank)) {
+        weir_memory *used = o.kind == REDUCE_SCATTER ? b.in : b.out; // by the kernel in the graph
         // Ranks that name different registrations, and a memory that has none.
         WEIRT_STATUS(rank, WEIR_ERR_MISMATCH, weir_collective_deregister(b.collective, rank->rank == 0 ? b.in : b.out));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID,
-                     weir_collective_deregister(b.collective, rank->rank == 0 ? nullptr : b.out));
+                     weir_collective_deregister(b.collective, rank->rank == 0 ? nullptr : used));
         WEIRT_TEXT(rank, "memory is NULL");
         (void)run(&b, o);
-        WEIRT_OK(rank, weir_collective_deregister(b.collective, b.out));
-        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_deregister(b.collective, b.out));
+        WEIRT_OK(rank, weir_collective_deregister(b.collective, used));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_deregister(b.collective, used));
         WEIRT_TEXT(rank, "is not registered");
         (void)run(&b, o); // staged
         // The place is used again, and the graph does not take the new registration for its own.
-        WEIRT_OK(rank, weir_collective_register(b.collective, b.out));
+        WEIRT_OK(rank, weir_collective_register(b.collective, used));
         (void)run(&b, o);
         (void)weirt_barrier(rank);
         launch_fails(&b, graph, "on memory that was deregistered");
@@ -263,9 +381,22 @@ TEST_P(CollectiveLife, AbandonWithKernelsQueued)
     }
     run(2, abandon_during_each_operation);
 }
+TEST_P(CollectiveLife, AbandonWhileAStreamRecords)
+{
+    if (weirt_stage_shares_gpu(stage(), 2)) {
+        GTEST_SKIP() << "ranks that share a GPU: what abandon frees waits for the kernel of the other rank";
+    }
+    run(2, abandon_while_recording);
+}
+TEST_P(CollectiveLife, ManyStreams) { run(2, many_streams); }
 TEST_P(CollectiveLife, DestroyWithKernelsQueued) { run(2, destroy_with_kernels_queued); }
 TEST_P(CollectiveLife, AbandonedCommunicator) { run(2, abandoned_communicator); }
-TEST_P(CollectiveLife, Deregister) { run(2, deregister); }
+TEST_P(CollectiveLife, Deregister)
+{
+    for (const Kind kind : { ALLGATHER, BROADCAST, ALL_TO_ALL, ALLREDUCE, REDUCE_SCATTER }) {
+        weirt_ranks_run(stage(), 2, deregister, &kind, sizeof kind);
+    }
+}
 TEST_P(CollectiveLife, DeregisterWhileBusy) { run(2, deregister_while_busy); }
 
 } // namespace

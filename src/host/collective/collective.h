@@ -328,6 +328,8 @@ void weiri_life_close(weir_collective *collective, bool keeps);
 void weiri_life_begin(weir_collective *collective);
 /* Before each kernel: its stream is one of those that the collective waits for when it ends. */
 weir_status weiri_life_use(const weir_collective *collective, void *stream);
+/* After each kernel that was launched. */
+void weiri_life_used(const weir_collective *collective, void *stream);
 /* Whether one of these streams has work, of whatever kind. May take a millisecond for each. Without `foreign`, streams
  * that weir did not make are not asked: they may be destroyed. */
 bool weiri_life_is_busy(const weir_collective *collective, bool foreign);

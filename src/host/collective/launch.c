@@ -57,7 +57,11 @@ static weir_status launch_ordered(const weir_collective *collective, const weir_
     if (status == WEIR_OK) {
         status = weir_launch(collective->comm->device, kernel, shape, args, NULL, stream);
     }
-    return status == WEIR_OK ? weiri_order_end(collective, stream) : status;
+    if (status == WEIR_OK) {
+        weiri_life_used(collective, stream);
+        status = weiri_order_end(collective, stream);
+    }
+    return status;
 }
 
 static weir_status launch(const weir_collective *collective, const weir_kernel *kernel, const weiri_step *step,

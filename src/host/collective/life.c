@@ -1,10 +1,11 @@
 /* life.c - how a collective ends: destroy, abandon, and what both leave behind.
  *
  * A collective remembers the streams of its kernels. When it is abandoned, it records an event on each of them, and its
- * memory is freed when all have passed (leave.h). Graphs with its kernels may be launched later, on any stream. Such a
- * kernel first reads the collective's cell of the communicator's slab, which has the epoch and the word `abandoned`.
- * That cell, the control block and the generations of registrations stay until the device is closed, and so until the
- * last graph is destroyed. */
+ * memory is freed when all have passed (leave.h), or the streams are destroyed that refused an event, because they
+ * record a graph. Graphs with its kernels may be launched later, on any stream. Such a kernel first reads the
+ * collective's cell of the communicator's slab, which has the epoch and the word `abandoned`. That cell, the control
+ * block and the generations of registrations stay until the device is closed, and so until the last graph is destroyed.
+ */
 #include <string.h>
 
 #include "src/host/base/alloc.h"
@@ -19,11 +20,16 @@
 #define REGISTRATION_CELLS \
     (GENERATION_CELLS + (WEIRI_REGISTERED_MOST * BASE_BYTES + WEIR_CELL_BYTES - 1) / WEIR_CELL_BYTES)
 
+/* With more streams than these, each eager kernel has an event behind it, and streams whose events have passed are
+ * forgotten: a program may make a stream for each step. */
+#define STREAMS_FEW 32u
+
 typedef struct used_stream {
     void *stream;
     void *event;
     bool ours;    /* made by the device, which knows when it is destroyed */
-    bool pending; /* the event was recorded when the collective was abandoned */
+    bool marked;  /* the event is behind the latest kernel */
+    bool pending; /* the collective was abandoned, and the stream may have had work then */
 } used_stream;
 
 struct weiri_life {
@@ -171,33 +177,88 @@ uint64_t weiri_life_of(const weir_collective *collective, const weiri_team_memor
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
+/* A stream that was destroyed has no work. */
+static bool is_gone(const weir_device *device, const used_stream *used)
+{
+    return used->ours && !weiri_stream_is_ours(device, used->stream);
+}
+
+static bool has_passed(weir_device *device, const used_stream *used)
+{
+    double ms;
+    return used->marked ? weir_event_elapsed(device, used->event, used->event, &ms) != WEIR_PENDING
+                        : is_gone(device, used);
+}
+
+/* Records the event of the stream, unless the stream records a graph. */
+static void mark(weir_device *device, used_stream *used)
+{
+    uint64_t recording = 0;
+    used->marked = weiri_stream_recording(device, used->stream, &recording) == WEIR_OK && recording == 0 &&
+                   weir_event_record(device, used->event, used->stream) == WEIR_OK;
+}
+
+static used_stream *find(const weiri_life *life, const void *stream)
+{
+    for (uint32_t i = life->count; i > 0; i--) {
+        if (life->streams[i - 1].stream == stream) {
+            return &life->streams[i - 1];
+        }
+    }
+    return NULL;
+}
+
+static void forget_passed(weir_device *device, weiri_life *life)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < life->count; i++) {
+        if (is_gone(device, &life->streams[i]) || has_passed(device, &life->streams[i])) {
+            weir_event_destroy(device, life->streams[i].event);
+        } else {
+            life->streams[kept++] = life->streams[i];
+        }
+    }
+    life->count = kept;
+}
+
 weir_status weiri_life_use(const weir_collective *collective, void *stream)
 {
     weiri_life *life = collective->life;
-    for (uint32_t i = life->count; i > 0; i--) {
-        if (life->streams[i - 1].stream == stream) {
-            return WEIR_OK;
-        }
+    weir_device *device = collective->comm->device;
+    used_stream *found = find(life, stream);
+    if (found != NULL) {
+        found->marked = false;
+        return WEIR_OK;
+    }
+    if (life->count >= STREAMS_FEW) {
+        forget_passed(device, life);
     }
     used_stream *all = (used_stream *)weiri_realloc(life->streams, (life->count + 1) * sizeof *all);
     if (all == NULL) {
         return weiri_fail_nomem("collective: stream");
     }
     life->streams = all;
-    const used_stream used = { .stream = stream, .ours = weiri_stream_is_ours(collective->comm->device, stream) };
+    const used_stream used = { .stream = stream, .ours = weiri_stream_is_ours(device, stream) };
     all[life->count] = used;
-    weir_status status = weir_event_create(collective->comm->device, &all[life->count].event);
+    weir_status status = weir_event_create(device, &all[life->count].event);
     life->count += status == WEIR_OK;
     return status;
 }
 
-/* Whether the stream can be asked for its work. A stream that was destroyed has none. A stream that records a graph
- * cannot be asked; its graph is launched later. */
+void weiri_life_used(const weir_collective *collective, void *stream)
+{
+    if (collective->life->count >= STREAMS_FEW) {
+        mark(collective->comm->device, find(collective->life, stream));
+    }
+}
+
+/* Whether the stream can be asked for its work. A stream that records a graph cannot be asked; its graph is launched
+ * later. */
 static bool can_be_asked(weir_device *device, const used_stream *used)
 {
     uint64_t recording = 0;
-    return (!used->ours || weiri_stream_is_ours(device, used->stream)) &&
-           weiri_stream_recording(device, used->stream, &recording) == WEIR_OK && recording == 0;
+    return !is_gone(device, used) && weiri_stream_recording(device, used->stream, &recording) == WEIR_OK &&
+           recording == 0;
 }
 
 bool weiri_life_is_busy(const weir_collective *collective, bool foreign)
@@ -221,9 +282,7 @@ static bool may_end(void *context)
     bool passed = true;
     for (uint32_t i = 0; i < collective->life->count && passed; i++) {
         const used_stream *used = &collective->life->streams[i];
-        double ms;
-        passed = !used->pending ||
-                 weir_event_elapsed(collective->comm->device, used->event, used->event, &ms) != WEIR_PENDING;
+        passed = !used->pending || has_passed(collective->comm->device, used);
     }
     return passed;
 }
@@ -243,7 +302,15 @@ static void leave(weir_collective *collective)
     }
     for (uint32_t i = 0; i < life->count; i++) {
         used_stream *used = &life->streams[i];
-        used->pending = can_be_asked(device, used) && weir_event_record(device, used->event, used->stream) == WEIR_OK;
+        used->pending = !is_gone(device, used);
+        if (used->pending) {
+            mark(device, used);
+        }
+        if (used->pending && !used->marked && !used->ours) {
+            weiri_log(WEIR_LOG_ERROR, "weir_collective_abandon: its memory is kept: a stream of its operations that "
+                                      "weir did not make records a graph, or takes no event");
+            return;
+        }
     }
     life->leaver.may_end = may_end;
     life->leaver.end = end;
