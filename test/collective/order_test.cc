@@ -1,4 +1,5 @@
 // opts.order_streams: operations on several streams and in graphs, each of which needs the result of the one before.
+#include <thread>
 #include <vector>
 
 #include "test/harness/comm.h"
@@ -105,7 +106,35 @@ void graphs(weirt_rank *rank)
     chain.close(rank);
 }
 
+// Two threads that call in turn, on the default stream of the process and on that of each thread.
+void default_streams(weirt_rank *rank)
+{
+    void *const of_thread = reinterpret_cast<void *>(static_cast<uintptr_t>(2)); // cudaStreamPerThread
+    Chain chain;
+    bool good = chain.open(rank);
+    for (int i = 0; i < 24 && good; i++) {
+        void *stream = i % 4 < 3 ? of_thread : nullptr;
+        chain.expected *= 2;
+        if (i % 2 == 0) {
+            good = chain.twice(rank, stream);
+        } else {
+            std::thread other([&] { good = chain.twice(rank, stream); });
+            other.join();
+        }
+    }
+    // A call on a stream of the test comes after all of them.
+    (void)(good && chain.eager(rank, 0) && chain.check(rank));
+    chain.close(rank);
+}
+
 TEST_P(CollectiveOrder, EagerCalls) { run(2, eager_calls); }
+TEST_P(CollectiveOrder, DefaultStreams)
+{
+    if (weirt_stage_shares_gpu(stage(), 2)) {
+        GTEST_SKIP() << "ranks that share a GPU: their kernels would wait for each other on one default stream";
+    }
+    run(2, default_streams);
+}
 TEST_P(CollectiveOrder, Graphs) { run(2, graphs); }
 
 // Threads of one process begin on idle streams at the same moment. Where they share a GPU, each kernel waits for those

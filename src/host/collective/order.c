@@ -3,7 +3,10 @@
  * Each kernel is followed by a record of the event `last` on its stream, and a kernel on another stream waits for it
  * first. In a graph both are operations outside of the graph: each launch of the graph waits for what the collective
  * did before, and later kernels wait for the launch. Inside a recording two streams are ordered by the event `inner`,
- * as in any graph. */
+ * as in any graph. It is recorded behind each kernel, because the handle of the stream may mean another one by then:
+ * cudaStreamPerThread is a stream of each thread. */
+#include <pthread.h>
+
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/collective/collective.h"
@@ -11,7 +14,8 @@
 struct weiri_order {
     void *last;
     void *inner;
-    void *stream;       /* of the latest kernel */
+    void *stream;       /* of the latest kernel, */
+    pthread_t thread;   /* and the thread that launched it */
     uint64_t recording; /* the graph that it is in, or 0 */
     bool used;          /* there was a kernel */
     bool recorded;      /* there was a kernel in a graph, which may be launched on any stream */
@@ -50,16 +54,16 @@ weir_status weiri_order_begin(const weir_collective *collective, void *stream)
     if (status != WEIR_OK) {
         return status;
     }
-    const bool same_stream = order->used && stream == order->stream && recording == order->recording;
+    const pthread_t thread = pthread_self();
+    const bool same_stream = order->used && stream == order->stream && recording == order->recording &&
+                             (!weiri_stream_is_default(stream) || pthread_equal(thread, order->thread) != 0);
     if (recording != 0 && order->used && recording == order->recording) {
-        if (!same_stream) {
-            status = weir_event_record(device, order->inner, order->stream);
-            status = status == WEIR_OK ? weir_stream_wait_event(device, stream, order->inner) : status;
-        }
+        status = same_stream ? WEIR_OK : weir_stream_wait_event(device, stream, order->inner);
     } else if (!same_stream || order->recorded) {
         status = weiri_stream_wait_event_outside(device, stream, order->last);
     }
     order->stream = stream;
+    order->thread = thread;
     order->recording = recording;
     order->recorded = order->recorded || recording != 0;
     return status;
@@ -68,9 +72,11 @@ weir_status weiri_order_begin(const weir_collective *collective, void *stream)
 weir_status weiri_order_end(const weir_collective *collective, void *stream)
 {
     weiri_order *order = collective->order;
+    weir_device *device = collective->comm->device;
     if (order == NULL) {
         return WEIR_OK;
     }
     order->used = true;
-    return weiri_event_record_outside(collective->comm->device, order->last, stream);
+    const weir_status status = weiri_event_record_outside(device, order->last, stream);
+    return status == WEIR_OK && order->recording != 0 ? weir_event_record(device, order->inner, stream) : status;
 }
