@@ -290,6 +290,31 @@ void extents_differ(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// One rank calls with other parts: without the last piece, or with a part where the others have none.
+void parts_differ(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    const uint32_t what = static_cast<const Setting *>(rank->arg)->what;
+    const bool odd = rank->rank == what % rank->size;
+    Bench bench;
+    if (bench_open(rank, &opts, 4096, 0, &bench)) {
+        const bool none = what >= rank->size;
+        std::vector<weir_extent> extents(rank->size);
+        for (uint32_t k = 0; k < rank->size; k++) {
+            extents[k] = { 4 * k, k + 1 == rank->size && odd && !none ? 0u : 4u };
+        }
+        const weir_part part = { weir_memory_pointer(bench.in), weir_memory_pointer(bench.out), extents.data(),
+                                 WEIR_U8 };
+        (void)weirt_barrier(rank);
+        const uint32_t n = none && !odd ? 0 : 1;
+        expect_mismatch(&bench,
+                        what % 2 == 0 ? weir_allgather_parts(bench.collective, &part, n, bench.stream)
+                                      : weir_reduce_scatter_parts(bench.collective, &part, n, WEIR_MAX, bench.stream),
+                        none ? "of 0 parts" : "with other extents or types");
+    }
+    bench_close(&bench);
+}
+
 // One rank of gather_v gives a root on the other host.
 void roots_differ(weirt_rank *rank)
 {
@@ -406,6 +431,16 @@ TEST_P(CollectiveHostsTrouble, CopiesAreRefused)
 {
     run(copies_refused, 2, 2, 1, 1);
     run(copies_refused, 2, 1, 1, 1);
+}
+
+TEST_P(CollectiveHostsTrouble, DifferentPartsAreAMismatchOnAllRanks)
+{
+    for (uint32_t what = 0; what < 8; what++) {
+        run(parts_differ, 2, 2, 1, 1, what);
+    }
+    for (uint32_t what = 0; what < 4; what++) {
+        run(parts_differ, 2, 1, 1, 1, what);
+    }
 }
 
 TEST_P(CollectiveHostsTrouble, CreationIsChecked) { run(creation, 2, 2, 1, 1); }

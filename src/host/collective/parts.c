@@ -5,7 +5,8 @@
  * place. Offsets from 4 Gi elements on, and more than 4 GiB of one rank in one launch, make the rows of a launch wide.
  *
  * All ranks know all extents, so no counts travel. Each launch carries the digest of all parts of the call, which the
- * ranks compare. Between hosts each extent is a broadcast or a reduce. */
+ * ranks compare. Between hosts each extent is a broadcast or a reduce. The ranks compare the digest before, in steps
+ * without data. */
 #include <stdio.h>
 #include <string.h>
 
@@ -132,6 +133,15 @@ static uint64_t digest_of(const parts_call *call)
         }
     }
     return digest;
+}
+
+/* What ranks compare, with the digest. */
+static weiri_call call_of(const parts_call *call)
+{
+    const weiri_call of = { .kind = call->joins ? WEIRI_REDUCE_SCATTER_PARTS : WEIRI_ALLGATHER_PARTS,
+                            .op = call->joins ? (uint32_t)call->op : WEIRI_NO_OP,
+                            .root = call->n < PARTS_NAMED_MOST ? call->n : PARTS_NAMED_MOST };
+    return of;
 }
 
 /* ---- launches -------------------------------------------------------------------------------------------------- */
@@ -274,27 +284,55 @@ static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
     if (status != WEIR_OK) {
         return status;
     }
-    const weiri_step step = {
-        .call = { .kind = call->joins ? WEIRI_REDUCE_SCATTER_PARTS : WEIRI_ALLGATHER_PARTS,
-                  .op = call->joins ? (uint32_t)call->op : WEIRI_NO_OP,
-                  .root = call->n < PARTS_NAMED_MOST ? call->n : PARTS_NAMED_MOST,
-                  .form = (uint32_t)form,
-                  .blocks = shape.blocks },
+    weiri_step step = {
+        .call = call_of(call),
         .count = call->digest,
         .threads = shape.threads,
         .recv = form == WEIR_FORM_SLOTS && call->collective->device.ranks > 1 ? memory : NULL,
         .stream = call->stream,
     };
+    step.call.form = (uint32_t)form;
+    step.call.blocks = shape.blocks;
     args.parts.what.where = where;
     return weiri_local_parts(call->collective, &step, &args);
 }
 
 /* ---- between hosts --------------------------------------------------------------------------------------------- */
 
+/* Compares the calls of the ranks of each rail, and then those inside the host. */
+static weir_status compare(const parts_call *call)
+{
+    weir_collective *collective = call->collective;
+    const weiri_work work = { .kind = WEIR_ALLGATHER };
+    weir_collective_form form = WEIR_FORM_PACKETS;
+    weir_shape shape;
+    weir_rail_step rail;
+    weiri_move_args args;
+    memset(&rail, 0, sizeof rail);
+    memset(&args, 0, sizeof args);
+    rail.send = collective->rails.hold;
+    rail.recv = collective->rails.hold;
+    rail.from = UINT64_MAX >> (WEIR_COLLECTIVE_HOSTS - collective->rails.device.hosts);
+    rail.to = rail.from;
+    weir_status status = weiri_choose(collective, &work, call->name, &form, &shape);
+    if (status == WEIR_OK) {
+        status = weiri_rails_run(collective, call_of(call), call->digest, &rail, call->stream);
+    }
+    if (status != WEIR_OK || collective->device.ranks == 1) {
+        return status;
+    }
+    weiri_step step = {
+        .call = call_of(call), .count = call->digest, .threads = shape.threads, .stream = call->stream
+    };
+    step.call.form = (uint32_t)form;
+    step.call.blocks = shape.blocks;
+    return weiri_local_move(collective, &step, &args);
+}
+
 static weir_status run_between(const parts_call *call)
 {
     const uint32_t rank = call->collective->rank;
-    weir_status status = WEIR_OK;
+    weir_status status = compare(call);
     for (uint32_t i = 0; i < call->n; i++) {
         const weir_part *part = &call->parts[i];
         for (uint32_t k = 0; k < call->collective->size && status == WEIR_OK; k++) {
@@ -332,10 +370,10 @@ static weir_status run(parts_call *call)
     if (status != WEIR_OK) {
         return status;
     }
+    call->digest = digest_of(call);
     if (call->collective->rails.device.hosts > 1) {
         return run_between(call);
     }
-    call->digest = digest_of(call);
     uint32_t next = 0;
     do {
         status = launch(call, next, &next);
