@@ -8,6 +8,8 @@ namespace {
 struct Setting {
     uint32_t threads; // of a block on the CPU
     bool registered;
+    uint32_t limit; // most blocks; for samples alone
+    bool rounds;    // little staging, so that data goes in many rounds; for samples alone
 };
 
 struct Slice {
@@ -33,11 +35,11 @@ struct Case {
     Slice slice;
 };
 
-// The bits of a number whose sums depend on their order.
-uint64_t rough(weir_dtype dtype, uint32_t rank, uint64_t index)
+// The bits of a number. Sums of floating-point numbers depend on their order.
+uint64_t rough(weir_dtype dtype, weir_op op, uint32_t rank, uint64_t index)
 {
-    const Operation o = { ALLREDUCE, dtype, WEIR_SUM, whole, 0, 0, false, true, 77 };
-    if (dtype == WEIR_F32 || dtype == WEIR_F64) {
+    const Operation o = { ALLREDUCE, dtype, op, whole, 0, 0, false, true, 77 };
+    if (dtype != WEIR_F16 && dtype != WEIR_BF16) {
         return element(o, rank, index);
     }
     const uint64_t random = mix(mix(index) ^ rank);
@@ -45,27 +47,27 @@ uint64_t rough(weir_dtype dtype, uint32_t rank, uint64_t index)
     return format_of(dtype).nearest(std::ldexp(static_cast<double>(digits), static_cast<int>(random >> 60) - 14));
 }
 
-// The elements that a rank sends.
-Bytes data_of(weir_dtype dtype, uint32_t rank)
+// The first `count` elements that a rank sends.
+Bytes data_of(weir_dtype dtype, weir_op op, uint32_t rank, uint64_t count)
 {
     const uint32_t size = weir_dtype_bytes(dtype);
-    Bytes bytes(whole * size);
-    for (uint64_t i = 0; i < whole; i++) {
-        put_element(bytes, i, size, rough(dtype, rank, i));
+    Bytes bytes(count * size);
+    for (uint64_t i = 0; i < count; i++) {
+        put_element(bytes, i, size, rough(dtype, op, rank, i));
     }
     return bytes;
 }
 
-// The reduction of all data in rank order.
-Bytes reduced(weir_dtype dtype, weir_op op, uint32_t ranks)
+// Their reduction in rank order.
+Bytes reduced(weir_dtype dtype, weir_op op, uint32_t ranks, uint64_t count)
 {
     const uint32_t size = weir_dtype_bytes(dtype);
-    const Operation o = { ALLREDUCE, dtype, op, whole, 0, 0, false, true, 77 };
-    Bytes bytes(whole * size);
-    for (uint64_t i = 0; i < whole; i++) {
+    const Operation o = { ALLREDUCE, dtype, op, count, 0, 0, false, true, 77 };
+    Bytes bytes(count * size);
+    for (uint64_t i = 0; i < count; i++) {
         Elements all;
         for (uint32_t rank = 0; rank < ranks; rank++) {
-            all.add(rough(dtype, rank, i));
+            all.add(rough(dtype, op, rank, i));
         }
         put_element(bytes, i, size, join_bits(o, all));
     }
@@ -159,8 +161,8 @@ void all_slices(weirt_rank *rank)
     uint64_t n = setting->registered ? 1000 : 0;
     for (const weir_dtype dtype : dtypes) {
         const weir_op op = ops[(static_cast<uint32_t>(dtype) + (setting->registered ? 1 : 0)) % 3];
-        const Bytes data = data_of(dtype, rank->rank);
-        const Bytes want = reduced(dtype, op, rank->size);
+        const Bytes data = data_of(dtype, op, rank->rank, whole);
+        const Bytes want = reduced(dtype, op, rank->size, whole);
         for (int form = WEIR_FORM_AUTO; form <= WEIR_FORM_SLOTS && fine; form++) {
             for (const Slice &slice : slices) {
                 n++;
@@ -170,6 +172,48 @@ void all_slices(weirt_rank *rank)
                                  data, want);
             }
         }
+    }
+    bench_close(&b);
+}
+
+// A slice of a sample: type, operation, form and slice follow from `n`.
+Case sample_of(uint64_t n, uint32_t ranks, bool rounds, uint64_t most)
+{
+    const uint64_t random = mix(n);
+    const weir_dtype dtype = static_cast<weir_dtype>(n % WEIR_DTYPES);
+    const weir_op op = static_cast<weir_op>(random % WEIR_OPS);
+    const weir_collective_form form =
+        static_cast<weir_collective_form>(rounds ? random % 2 * WEIR_FORM_SLOTS : random % (WEIR_FORM_SLOTS + 1));
+    const uint64_t first = (random >> 8) % (most / 4);
+    const Slice slice = { first, ranks + (random >> 32) % (most - first - ranks) };
+    Case c = case_of(n, ranks, dtype, is_defined(dtype, op) ? op : WEIR_MAX, form, slice);
+    c.blocks = 0;
+    return c;
+}
+
+// Blocks have the number of threads that the library chooses on a GPU.
+void samples(weirt_rank *rank)
+{
+    const Setting *setting = static_cast<const Setting *>(rank->arg);
+    const bool on_cpu = std::strcmp(rank->stage->kind, "cpu") == 0;
+    const uint64_t most = on_cpu ? 6000 : 60000;
+    weir_collective_opts opts = {};
+    opts.size = sizeof opts;
+    opts.blocks = setting->limit;
+    opts.threads = on_cpu ? setting->threads : 0;
+    opts.staging_bytes = setting->rounds ? 128 << 10 : 64 << 20;
+    Bench b;
+    bool fine = bench_open(rank, &opts, (most + 16) * 8, 0, &b);
+    if (fine && setting->registered) {
+        fine = WEIRT_OK(rank, weir_collective_register(b.collective, b.in)) &&
+               WEIRT_OK(rank, weir_collective_register(b.collective, b.out));
+    }
+    for (uint64_t n = 0; n < 2 * WEIR_DTYPES && fine; n++) {
+        const uint64_t seed = n + WEIR_DTYPES * (100 * setting->limit + 10 * setting->rounds + setting->registered);
+        const Case c = sample_of(seed, rank->size, setting->rounds, most);
+        const uint64_t count = c.slice.first + c.slice.count;
+        fine =
+            reduce_slice(&b, c, data_of(c.dtype, c.op, rank->rank, count), reduced(c.dtype, c.op, rank->size, count));
     }
     bench_close(&b);
 }
@@ -186,7 +230,22 @@ void run_ranks(const weirt_stage *stage, std::vector<uint32_t> numbers, Setting 
     }
 }
 
-TEST_P(CollectiveSlices, HaveTheBitsOfTheWhole) { run_ranks(stage(), { 3, 2, 4, 5, 6, 7, 8 }, { 1, false }); }
-TEST_P(CollectiveSlices, HaveTheBitsOfTheWholeRegistered) { run_ranks(stage(), { 2, 3, 5, 8 }, { 3, true }); }
+TEST_P(CollectiveSlices, HaveTheBitsOfTheWhole) { run_ranks(stage(), { 3, 2, 4, 5, 6, 7, 8 }, { 1, false, 0, false }); }
+TEST_P(CollectiveSlices, HaveTheBitsOfTheWholeRegistered) { run_ranks(stage(), { 2, 3, 5, 8 }, { 3, true, 0, false }); }
+
+TEST_P(CollectiveSlices, HaveTheBitsOfTheWholeUnderLimits)
+{
+    const bool on_cpu = std::strcmp(stage()->kind, "cpu") == 0;
+    const std::vector<uint32_t> limits =
+        on_cpu ? std::vector<uint32_t>{ 1, 3 } : std::vector<uint32_t>{ 0, 1, 3, 8, 16, 24, 32 };
+    for (const uint32_t limit : limits) {
+        for (const uint32_t ranks : { 2, 4 }) {
+            for (uint32_t way = 0; way < 4 && !HasFailure(); way++) {
+                const Setting setting = { 1, way % 2 != 0, limit, way / 2 != 0 };
+                weirt_ranks_run(stage(), ranks, samples, &setting, sizeof setting);
+            }
+        }
+    }
+}
 
 } // namespace

@@ -470,7 +470,6 @@ void groups(weirt_rank *rank)
     bench_close(&bench);
 }
 
-// Many calls without a wait between them stay in order.
 // WEIR_STAGING is 128 KiB; the staging of the opts would be refused.
 void staging_of_environment(weirt_rank *rank)
 {
@@ -522,6 +521,7 @@ void one_rank(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// Many calls without a wait between them stay in order.
 void burst(weirt_rank *rank)
 {
     const weir_collective_opts opts = small_opts(rank);
