@@ -171,7 +171,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_collective_register(weir_collective *co
  * communicator's error, before it accesses them; kernels of the caller (weir_collective_describe), and copies of
  * WEIR_FORM_COPIES, are not checked.
  * WEIR_ERR_BUSY if, on one rank, a stream of the collective's operations still has work: nothing has changed then. The
- * streams must exist, as for abandon.
+ * streams must exist, as for abandon. Work of a graph on another stream is not seen: such a graph must have ended.
  * WEIR_ERR_MISMATCH if the ranks name different registrations. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_deregister(weir_collective *collective, weir_memory *memory);
 
@@ -214,8 +214,8 @@ WEIR_API WEIR_NODISCARD weir_status weir_all_to_all_v(weir_collective *collectiv
 
 /* A part of allgather_parts or reduce_scatter_parts: one buffer with an extent for each rank. Extents come in any
  * order, may have gaps between them, and may be empty. A part with one extent that is not empty is a broadcast from
- * that rank, or a reduce to it. All ranks pass the same extents and types; otherwise WEIR_ERR_MISMATCH names the first
- * rank that differs. send and recv may be NULL where they have no elements. */
+ * that rank, or a reduce to it. All ranks pass the same extents and types; otherwise WEIR_ERR_MISMATCH names two
+ * ranks that differ. send and recv may be NULL where they have no elements. */
 typedef struct weir_part {
     const void *send; /* allgather: this rank's elements; reduce_scatter: the elements of all extents */
     void *recv;       /* allgather: the elements of all extents; reduce_scatter: the results of this rank's extent */

@@ -12,8 +12,8 @@
  * which memory has its message, and words beside it say where the slots of the second memory are (weir_message_grown).
  * A rank writes its own word before the ranks agree, and so before a peer sends into its second memory.
  *
- * Recorded calls do not grow the staging either, because
- * CUDA may refuse to allocate memory while a graph is recorded. */
+ * Recorded calls do not grow the staging either, because CUDA may refuse to allocate memory while a graph is recorded.
+ */
 #include <stdio.h>
 #include <string.h>
 
