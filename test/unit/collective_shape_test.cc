@@ -85,6 +85,11 @@ TEST(CollectiveShape, SomeHaveAMultiprocessorForEachBlock)
     const weir_shape zero_copy = choose(&c, work, WEIR_FORM_SLOTS);
     EXPECT_EQ(zero_copy.blocks, 132u);
     EXPECT_EQ(zero_copy.threads, 512u);
+    work = work_of(WEIR_ALL_TO_ALL, 4 * piece, piece);
+    work.zero_copy = true;
+    EXPECT_EQ(choose(&c, work, WEIR_FORM_SLOTS).blocks, 132u);
+    work.in_place = true; // through slots, though the memory is registered
+    EXPECT_EQ(choose(&c, work, WEIR_FORM_SLOTS).blocks, 528u);
     work = work_of(WEIR_ALLREDUCE, 4 * piece, piece);
     work.alone = true;
     const weir_shape alone = choose(&c, work, WEIR_FORM_SLOTS);

@@ -219,7 +219,7 @@ static bool needs_slots(const weiri_work *work, weir_collective_form form)
 uint32_t weiri_choice_most_blocks(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
 {
     const weir_dev_collective *device = device_of(collective, work);
-    const bool shared = form == WEIR_FORM_SLOTS && !work->zero_copy && !work->alone;
+    const bool shared = form == WEIR_FORM_SLOTS && stores_in_slots(work) && !work->alone;
     const uint32_t most = collective->forced != 0 ? collective->forced : shared ? device->blocks : collective->sm_limit;
     return needs_slots(work, form) && weir_slots_columns(most) > device->slot_columns ? 2 * device->slot_columns : most;
 }
