@@ -85,7 +85,7 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
     const bool pair = collective->device.ranks <= 2;
     const uint64_t least = work->kind != WEIR_REDUCE_SCATTER ? 38 : pair ? 48 : 72;
     const uint64_t reduced = least + (pair ? limit / 2 : 2 * (uint64_t)limit);
-    const uint64_t moved = work->kind == WEIR_ALLGATHER && !work->in_place ? 70 : 200;
+    const uint64_t moved = work->kind == WEIR_ALLGATHER ? 70 : 200;
     const uint64_t most = zero_copy ? (twice ? reduced : moved) : twice ? 300 : 600;
     return limit != 0 && work->bytes > limit * (most << 10);
 }
@@ -168,8 +168,7 @@ static const weiri_row *look_up(const weir_collective *collective, const weiri_w
 static uint32_t most_threads(const weiri_work *work, weir_collective_form form, uint32_t blocks)
 {
     const bool gathers = work->kind == WEIR_ALLGATHER;
-    const bool few = (gathers || work->kind == WEIR_BROADCAST) && weir_slots_columns(blocks) < WEIR_ZERO_COPY_MANY &&
-                     !work->in_place;
+    const bool few = (gathers || work->kind == WEIR_BROADCAST) && weir_slots_columns(blocks) < WEIR_ZERO_COPY_MANY;
     const bool fewer = work->zero_copy && (few || (gathers && work->bytes <= FEWER_THREADS_MOST));
     return form == WEIR_FORM_SLOTS ? (fewer ? WEIRI_FEW_THREADS : WEIRI_SLOT_THREADS)
            : work->alone           ? WEIRI_USUAL_PACKET_THREADS

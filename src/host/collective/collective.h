@@ -231,7 +231,7 @@ typedef struct weiri_work {
     bool zero_copy; /* by slots the data goes directly between buffers of users */
     bool alone;     /* each block has a multiprocessor to itself, as in a user's kernel of unknown needs */
     bool copies;    /* copy engines can carry it out */
-    bool in_place;  /* data is received where other data is sent */
+    bool in_place;  /* an all_to_all receives where it sends */
     const weir_dev_collective *device; /* the handle whose rooms and slots it uses; NULL: weir_collective.now */
 } weiri_work;
 
