@@ -91,6 +91,8 @@ std::vector<Sides> all_sides(weirt_rank *rank)
     };
     std::vector<Sides> all;
     all.push_back(two(8, { { 10, 24 } }, 16, { { 5, -48 } }, 0));
+    all.push_back(two(8, { { 2, 24 }, { 2, 104 } }, 16, { { 2, -48 } }, 0)); // a packet for each thread
+    all.push_back(two(32, {}, 8, { { 4, 40 } }, WITHOUT_TO));
     all.push_back(two(16, { { 64, 32 } }, 8, { { 16, 16 }, { 8, 512 } }, 0));
     all.push_back(two(4, { { 11, 12 } }, 4, { { 11, -8 } }, 0));
     all.push_back(two(13, { { 19, 53 } }, 19, { { 13, -31 } }, 0));

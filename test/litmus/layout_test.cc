@@ -53,10 +53,12 @@ struct Plan {
     Rows to;
 };
 
-// They move in words of 4 bytes; of 8 bytes, to rows whose order in memory is the reverse; and by pieces.
+// They move in words of 4 bytes; of 8 bytes, to rows whose order in memory is the reverse; by pieces; and as one packet
+// for each thread.
 constexpr Plan WORDS = { { 4, 6, 12, 0, false }, { 8, 3, 16, 0, false } };
 constexpr Plan BACKWARDS = { { 16, 2, 24, 8, false }, { 8, 4, -16, 48, false } };
 constexpr Plan PIECES = { { 5, 5, 8, 1, true }, { 5, 5, 7, 3, true } };
+constexpr Plan EACH = { { 16, 1, 16, 8, false }, { 8, 2, -16, 32, false } };
 
 constexpr int64_t TO = 8 * DATA_WORDS / 2; // offset of the destination
 constexpr int64_t AROUND = 12;             // bytes that are compared beyond the first and the last row
@@ -229,6 +231,7 @@ TEST(LitmusLayout, PacketsOfALayoutCarryTheirOwnOrder)
     holds<Ll16<WORDS>>(WEIRT_WEAK_NO_SYSTEM | WEIRT_WEAK_NO_BARRIER);
     holds<Ll16<BACKWARDS>>(WEIRT_WEAK_NO_SYSTEM | WEIRT_WEAK_NO_BARRIER);
     holds<Ll16<PIECES>>(WEIRT_WEAK_NO_SYSTEM | WEIRT_WEAK_NO_BARRIER);
+    holds<Ll16<EACH>>(WEIRT_WEAK_NO_SYSTEM | WEIRT_WEAK_NO_BARRIER);
 }
 
 TEST(LitmusLayout, LinesOfALayoutCarryTheirOwnOrder)
@@ -265,6 +268,7 @@ TEST(LitmusLayout, ExchangesOfLayoutsNeedNoSignal)
                                                                            WEIRT_WEAK_NO_BARRIER);
     holds<Exchanging<PIECES, weir_dev_memory_channel_exchange_layout_ll16>>(WEIRT_WEAK_NO_SYSTEM |
                                                                             WEIRT_WEAK_NO_BARRIER);
+    holds<Exchanging<EACH, weir_dev_memory_channel_exchange_layout_ll16>>(WEIRT_WEAK_NO_SYSTEM | WEIRT_WEAK_NO_BARRIER);
 }
 
 TEST(LitmusLayout, ExchangesOfLinesNeedNoSignal)

@@ -41,8 +41,13 @@ WEIR_KERNEL_FOR(get, strided_args, 512)
 
 WEIR_KERNEL_FOR(packets, strided_args, 512)
 {
-    (void)weir_dev_memory_channel_exchange_layout_ll16(&args->channel, args->packet_offset, &args->rows, 0,
-                                                       args->dense ? NULL : &args->rows, args->to_offset, coop);
+    if (args->dense) {
+        (void)weir_dev_memory_channel_exchange_layout_ll16(&args->channel, args->packet_offset, &args->rows, 0, NULL,
+                                                           args->to_offset, coop);
+    } else {
+        (void)weir_dev_memory_channel_exchange_layout_ll16(&args->channel, args->packet_offset, &args->rows, 0,
+                                                           &args->rows, args->to_offset, coop);
+    }
 }
 
 WEIR_KERNEL_FOR(lines, strided_args, 512)

@@ -187,6 +187,8 @@ WEIR_FN weir_status weir_dev_memory_channel_run_layouts(const weir_dev_memory_ch
         char *out = channel->remote + packet_offset + (halves && put_flag % 2 != 0 ? half : 0);
         if (lines) {
             weir_layout_line_put(out, side, 0, bytes, put_flag, coop.rank, coop.size);
+        } else if (weir_layout_packet_each(side, bytes, coop.size)) {
+            weir_layout_ll16_put_each(out, side, bytes, put_flag, coop.rank);
         } else {
             weir_layout_ll16_put(out, side, 0, bytes, put_flag, coop.rank, coop.size);
         }
@@ -201,7 +203,9 @@ WEIR_FN weir_status weir_dev_memory_channel_run_layouts(const weir_dev_memory_ch
     weir_dev_control *control = channel->semaphore.control;
     if (!lines) {
         const weir_status status =
-            weir_layout_ll16_unpack(side, in, 0, bytes, unpack_flag, coop.rank, coop.size, control);
+            weir_layout_packet_each(side, bytes, coop.size)
+                ? weir_layout_ll16_unpack_each(side, in, bytes, unpack_flag, coop.rank, control)
+                : weir_layout_ll16_unpack(side, in, 0, bytes, unpack_flag, coop.rank, coop.size, control);
         return weir_dev_memory_channel_end_packets(channel, doing, packet_offset, bytes, unpack_flag, status);
     }
     weir_status status = weir_layout_line_unpack(side, in, 0, bytes, unpack_flag, coop.rank, coop.size, control);

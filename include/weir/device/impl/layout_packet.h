@@ -74,6 +74,38 @@ WEIR_FN void weir_layout_packet_scatter(weir_layout_side side, uint64_t at, uint
     }
 }
 
+/* One packet of 8 bytes for each thread, whose side has words of 8 bytes. Inlined, so that a kernel that has the layout
+ * among its arguments reads it from there and not through a pointer. */
+WEIR_FN int weir_layout_packet_each(weir_layout_side side, uint64_t bytes, uint32_t size)
+{
+    return weir_layout_packet_word(side) == 8 && bytes <= (uint64_t)size * 8 && bytes % 8 == 0;
+}
+
+WEIR_FN void weir_layout_ll16_put_each(char *packets, weir_layout_side from, uint64_t bytes, uint32_t flag,
+                                       uint32_t rank)
+{
+    if (rank < bytes / 8) {
+        const uint64_t data =
+            weir_arch_load_u64((const weir_alias_u64 *)weir_layout_byte_of(from, (uint64_t)rank * 8, 1));
+        weir_ll16_store(packets + (uint64_t)rank * 16, data, flag);
+    }
+}
+
+WEIR_FN weir_status weir_layout_ll16_unpack_each(weir_layout_side to, const char *packets, uint64_t bytes,
+                                                 uint32_t flag, uint32_t rank, const weir_dev_control *control)
+{
+    uint64_t data = 0;
+    if (rank >= bytes / 8) {
+        return WEIR_OK;
+    }
+    char *place = weir_layout_byte_of(to, (uint64_t)rank * 8, 1); /* before the wait */
+    const weir_status status = weir_ll16_load(packets + (uint64_t)rank * 16, flag, control, &data);
+    if (status == WEIR_OK) {
+        weir_arch_store_u64((weir_alias_u64 *)place, data);
+    }
+    return status;
+}
+
 WEIR_FN_COLD void weir_layout_ll16_put(char *packets, weir_layout_side from, uint64_t at, uint64_t bytes, uint32_t flag,
                                        uint32_t rank, uint32_t size)
 {
