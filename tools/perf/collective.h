@@ -128,6 +128,8 @@ enum { PERF_OUT, PERF_IN, PERF_COPIED, PERF_PLAIN, PERF_WINDOWS, PERF_RESULTS };
 
 /* The counts that make up a size. */
 uint32_t perf_counts_of_size(const perf_bench *b);
+/* The column of the most multiprocessors that the blocks can use. */
+perf_field perf_report_sms(const perf_bench *b, uint32_t blocks);
 /* Reports a row; with NCCL's columns if NCCL was measured, and with copied_us for parts. */
 void perf_report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
                      const perf_result *results);

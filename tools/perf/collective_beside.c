@@ -131,6 +131,7 @@ static void report(const perf_bench *b, uint64_t bytes, const perf_choice *chose
         perf_wide(perf_text("redop", b->wish.what->reduces ? perf_redop_names[b->wish.op] : "none"), 10),
         perf_wide(perf_as(perf_text("form", perf_form_names[chosen->form]), PERF_APART), 8),
         perf_wide(perf_as(perf_count("blocks", chosen->shape.blocks), PERF_APART), 7),
+        perf_report_sms(b, chosen->shape.blocks),
         perf_wide(perf_text("beside", perf_compute_name(b->compute)), 8),
         perf_wide(perf_as(perf_real("time_us", t->call, 2), PERF_LATENCY), 10),
         perf_wide(perf_real("beside_us", t->call_beside, 2), 10),

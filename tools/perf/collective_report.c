@@ -11,6 +11,12 @@ uint32_t perf_counts_of_size(const perf_bench *b)
     return b->wish.what->transfers ? perf_sendrecv_parts(b) : b->wish.what->parts ? b->rank->ranks : 1;
 }
 
+perf_field perf_report_sms(const perf_bench *b, uint32_t blocks)
+{
+    const uint32_t sms = b->rank->info.multiprocessors;
+    return perf_wide(perf_as(perf_count("sms", blocks < sms ? blocks : sms), PERF_APART), 4);
+}
+
 /* The fraction of a size that each rank must send at least. */
 static double bus_factor(const perf_bench *b, uint64_t count)
 {
@@ -40,7 +46,6 @@ void perf_report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf_c
     const perf_result *windows = &results[PERF_WINDOWS];
     const double factor = bus_factor(b, count);
     const uint32_t blocks = chosen->shape.blocks;
-    const uint32_t sms = b->rank->info.multiprocessors;
     const double best = isnan(windows->us) || plain->us < windows->us ? plain->us : windows->us;
     const perf_field fields[] = {
         perf_count("bytes", bytes),
@@ -52,7 +57,7 @@ void perf_report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf_c
                           b->rank->options->form != NULL ? PERF_NAMES : PERF_APART),
                   8),
         perf_wide(perf_as(perf_count("blocks", blocks), PERF_APART), 7),
-        perf_wide(perf_as(perf_count("sms", blocks < sms ? blocks : sms), PERF_APART), 4),
+        perf_report_sms(b, blocks),
         perf_wide(perf_as(perf_count("threads", chosen->shape.threads), PERF_APART),
                   b->rank->options->tune != NULL ? 8 : 0),
         perf_wide(perf_as(perf_real("time_us", out->us, 2), PERF_LATENCY), 10),

@@ -3,13 +3,13 @@
  * Rank 0 allocates the table, of the largest span, and the other ranks map it. A case is a span, a size of rows, an
  * order of ids and a form of the kernel. Each rank draws its own ids, which are all distinct, or follow Zipf's law: the
  * k-th most frequent row has a frequency of 1 / k. Or all ranks take the ids of a file. Bandwidth counts each distinct
- * row once. `sorted` and `grouped`
- * are ids that the host has brought into that order: by row, or by groups of 64 MiB in which they keep the drawn order.
- * The form `weir` is weir_table_gather; it gets the drawn ids, and reorders them itself in the
- * orders grouped, unique and auto.
- * Row i of the output is the row of the i-th id that was drawn, whatever the order. Times are medians of replays of a
- * graph with one kernel. Every case is checked: the output is cleared, filled by one more launch, and compared. A row
- * of weir has columns of what --peers names, and of the fastest kernel by hand. */
+ * row once. `sorted` and `grouped` are ids that the host has brought into that order: by row, or by groups of 64 MiB in
+ * which they keep the drawn order. The form `weir` is weir_table_gather; it gets the drawn ids, and reorders them
+ * itself in the orders grouped, unique and auto. Row i of the output is the row of the i-th id that was drawn, whatever
+ * the order. A row of weir has columns of what --peers names, and of the fastest kernel by hand.
+ *
+ * Times are medians of replays of a graph with one kernel. Every case is checked: the output is cleared, filled by one
+ * more launch, and compared. With --check it is also cleared before the replays and compared after them. */
 #include "tools/perf/gather_bench.h"
 
 #include <math.h>
@@ -223,22 +223,31 @@ static weir_status create_gather(const gather_bench *bench, const gather_case *c
 
 /* ---- measuring a case ------------------------------------------------------------------------------------ */
 
-static weir_status check_case(gather_bench *bench, const gather_case *c, gather_args *args, own_gather *gather)
+/* Adds the wrong words of the output to c->wrong. */
+static weir_status compare(gather_bench *bench, gather_case *c, const gather_args *args)
 {
-    perf_rank *rank = bench->rank;
     uint64_t *wrong = (uint64_t *)weir_memory_host_pointer(bench->wrong);
-    const weir_shape compare = weir_device_fit_shape(rank->device, (weir_shape){ 128, 1024 });
+    const weir_shape shape = weir_device_fit_shape(bench->rank->device, (weir_shape){ 128, 1024 });
     *wrong = 0;
-    weir_status status = weir_device_fill(rank->device, args->out, 0, bench->count * c->row_bytes);
+    const weir_status status = launch_once(bench, gather_compare, shape, args);
+    c->wrong += *wrong;
+    return status;
+}
+
+static weir_status clear(const gather_bench *bench, const gather_case *c)
+{
+    return weir_device_fill(bench->rank->device, weir_memory_pointer(bench->out), 0, bench->count * c->row_bytes);
+}
+
+static weir_status check_case(gather_bench *bench, gather_case *c, const gather_args *args, own_gather *gather)
+{
+    weir_status status = clear(bench, c);
     if (status == WEIR_OK && c->form >= FORM_WEIR) {
-        status = put_gather(rank, gather, 1); /* the next kernel is on the same stream */
+        status = put_gather(bench->rank, gather, 1); /* the next kernel is on the same stream */
     } else if (status == WEIR_OK) {
         status = launch_once(bench, gather_forms[c->form].kernels[c->loads], c->shape, args);
     }
-    if (status == WEIR_OK) {
-        status = launch_once(bench, gather_compare, compare, args);
-    }
-    return status;
+    return status == WEIR_OK ? compare(bench, c, args) : status;
 }
 
 static weir_status fail_wrong(const gather_bench *bench, const gather_case *c)
@@ -259,6 +268,7 @@ static weir_status time_case(gather_bench *bench, gather_case *c, double *us, ui
     void *graph = NULL;
     gather_args args;
     memset(&args, 0, sizeof args);
+    c->wrong = 0;
     *replays = wanted < PERF_REPLAYS_MAX ? wanted : PERF_REPLAYS_MAX;
     args.table = (char *)weir_memory_pointer(bench->table);
     args.out = (char *)weir_memory_pointer(bench->out);
@@ -286,13 +296,18 @@ static weir_status time_case(gather_bench *bench, gather_case *c, double *us, ui
         status =
             c->form >= FORM_WEIR ? perf_record_calls(rank, &calls, 1, &graph) : perf_record(rank, &work, 1, &graph);
     }
+    if (status == WEIR_OK && rank->options->check) {
+        status = clear(bench, c);
+    }
     if (status == WEIR_OK) {
         status = perf_time(rank, graph, 1, rank->options->warmup, *replays, us);
     }
     weir_graph_destroy(rank->device, graph);
+    if (status == WEIR_OK && rank->options->check) {
+        status = compare(bench, c, &args);
+    }
     if (status == WEIR_OK) {
         status = check_case(bench, c, &args, &gather);
-        c->wrong = *(uint64_t *)weir_memory_host_pointer(bench->wrong);
     }
     if (gather.table != NULL) {
         weir_table_info info;
