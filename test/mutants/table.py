@@ -69,6 +69,11 @@ def unit_tree(case):
     return [f"unit.LayoutTree.{case}"]
 
 
+def launch(case):
+    """A case of the launches of layouts, which are not run."""
+    return [f"unit.LayoutLaunch.{case}"]
+
+
 def mpi(*cases):
     """Cases of weir-mpi-program, with libweir-mpi.so in front of MPI."""
     return [f"mpi.Mpirun/MpiCase.IsRight/{case}" for case in cases]
@@ -114,6 +119,7 @@ HOST = "src/host/"
 IB = "src/transport/ib/"
 NIC = "tools/swnic/swnic_"
 RING = "include/weir/device/impl/window_ring.h"
+MOVE = DEVICE + "impl/layout_move.h"
 SHARE = "include/weir/device/impl/halo_share.h"
 
 MUTANTS = [
@@ -1610,6 +1616,13 @@ MUTANTS = [
            "exported bytes with too many dims are written past a nest", unit_layout("ImportOfDimsOutOfBounds")),
     Mutant("layout-range", HOST + "layout/form.c", "weiri_layout_add", "*out <= WEIRI_LAYOUT_MOST && ", "",
            "offsets beyond 2^62 are accepted", unit_layout("Refusals")),
+    # ---- moves of layouts -----------------------------------------------------------------------------
+    Mutant("layout-tiles-wide", MOVE, "weir_layout_threads", "if (word == 0) {", "if (word == 0 && at != 0) {",
+           "steps of a large layout are counted in 32 bits", launch("MoreStepsThan32BitsCount")),
+    Mutant("layout-grid", HOST + "layout/call.c", "choose_shape", "threads < GRID_THREADS ? threads : GRID_THREADS",
+           "threads", "a grid has more threads than its kernels count", launch("AGridHasAtMost1GiThreads")),
+    Mutant("layout-blocks", HOST + "layout/call.c", "choose_shape", "shape.blocks = wide < limit ? wide : limit;",
+           "shape.blocks = wide;", "a launch has more blocks than opts allow", launch("BlocksAreLimited")),
     Mutant("mpi-host", "src/mpi/host.c", "is_in_heap", " && address < (uintptr_t)sbrk(0)", "",
            "all memory behind the heap counts as the host's", ["mpi.MpiHost.DoesNotKnowOtherMemory"]),
     Mutant("mpi-extent", "src/mpi/decode.c", "compare", "if (info.lb == lb && info.extent == extent) {",

@@ -12,6 +12,8 @@
 
 #define BLOCK_THREADS 256u
 #define CPU_UNITS 512u /* of 16 bytes: a second thread pays from there on */
+/* Most threads of a grid: kernels count them in 32 bits. A thread moves several units if there are more. */
+#define GRID_THREADS ((uint64_t)1 << 30)
 
 /* One side of a move: items of a layout around a pointer, or with layout NULL the packed bytes. */
 typedef struct side {
@@ -103,12 +105,12 @@ static weir_shape choose_shape(const weir_device *device, uint64_t threads, uint
         const weir_shape cpu = { 1, threads < CPU_UNITS ? 1 : 2 };
         return weir_device_fit_shape(device, cpu);
     }
-    const uint64_t blocks = (threads + BLOCK_THREADS - 1) / BLOCK_THREADS;
-    weir_shape shape = { blocks < INT32_MAX ? (uint32_t)blocks : INT32_MAX, BLOCK_THREADS };
+    const uint32_t all = (uint32_t)(threads < GRID_THREADS ? threads : GRID_THREADS);
+    weir_shape shape = { (all + BLOCK_THREADS - 1) / BLOCK_THREADS, BLOCK_THREADS };
     if (limit != 0 && limit < shape.blocks) {
-        const uint64_t wide = (threads + 1023) / 1024;
+        const uint32_t wide = (all + 1023) / 1024;
         shape.threads = 1024;
-        shape.blocks = wide < limit ? (uint32_t)wide : limit;
+        shape.blocks = wide < limit ? wide : limit;
     }
     return shape;
 }

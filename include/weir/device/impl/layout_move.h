@@ -367,8 +367,8 @@ WEIR_FN void weir_layout_move_edges(weir_layout_side to, weir_layout_side from, 
 }
 
 /* A transpose has neighbouring runs in the steps of its outermost dim. There a warp takes a tile of 8 such steps by 4
- * units, so that its lanes access neighbouring bytes on both sides. Returns the number of tiles in 8 steps; 0: the
- * layout is no transpose, or its sides do not divide. All of its units move. */
+ * units, so that its lanes access neighbouring bytes on both sides. Returns the number of tiles in 8 steps of a small
+ * layout; 0: the layout is no transpose, or its sides do not divide. All of its units move. */
 #define WEIR_LAYOUT_TILE_STEPS 8u
 #define WEIR_LAYOUT_TILE_UNITS 4u
 
@@ -513,9 +513,12 @@ WEIR_FN uint64_t weir_layout_threads(weir_layout_side to, weir_layout_side from,
 {
     const uint64_t head = weir_layout_head(to, from, at, bytes);
     const uint64_t units = (bytes - head) / WEIR_LAYOUT_UNIT;
+    if (word == 0) {
+        return units + 1;
+    }
     const uint32_t tiles =
         weir_layout_tiles(from.layout != NULL ? from.layout : to.layout, (uint32_t)(at + head), (uint32_t)units);
-    return (word != 0 && weir_layout_spreads(to, from, tiles, word)
+    return (weir_layout_spreads(to, from, tiles, word)
                 ? units * (WEIR_LAYOUT_UNIT / word / weir_layout_spread_words(word))
                 : units) +
            1;
