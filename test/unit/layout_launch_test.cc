@@ -122,6 +122,16 @@ TEST_F(LayoutLaunch, AThreadForEachUnit)
     EXPECT_EQ(launched.kernel, kernel_of(WEIRI_LAYOUT_PACK, 0));
 }
 
+TEST_F(LayoutLaunch, CopiesByPiecesHaveAThreadForEachUnit)
+{
+    expect_shape(copy(rows(4096, 3, bytes(1)), rows(4096, 5, bytes(1))), 2, 256);
+    EXPECT_EQ(launched.kernel, kernel_of(WEIRI_LAYOUT_COPY, WEIRI_LAYOUT_PIECES));
+    expect_shape(copy(rows(4096, 6, bytes(2)), rows(4096, 10, bytes(2))), 3, 256);
+    EXPECT_EQ(launched.kernel, kernel_of(WEIRI_LAYOUT_COPY, WEIRI_LAYOUT_PIECES));
+    expect_shape(copy(rows(4096, 12, bytes(4)), rows(4096, 20, bytes(4))), 9, 256); // of 2 words each
+    EXPECT_EQ(launched.kernel, kernel_of(WEIRI_LAYOUT_COPY, 2));
+}
+
 TEST_F(LayoutLaunch, BlocksAreLimited)
 {
     const weir_layout *layout = rows(4096, 48, bytes(16));

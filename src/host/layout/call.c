@@ -14,6 +14,7 @@
 #define CPU_UNITS 512u /* of 16 bytes: a second thread pays from there on */
 /* Most threads of a grid: kernels count them in 32 bits. A thread moves several units if there are more. */
 #define GRID_THREADS ((uint64_t)1 << 30)
+#define COPY_WORD 4u /* the least word of the kernels of copies between layouts */
 
 /* One side of a move: items of a layout around a pointer, or with layout NULL the packed bytes. */
 typedef struct side {
@@ -87,6 +88,13 @@ static weir_status check_memory(const move *m, const weir_layout_opts *opts, con
 static weir_layout_side side_of(const side *s, const weir_dev_layout *handle, uint64_t at)
 {
     return s->layout != NULL ? weir_layout_wide(handle, s->memory) : weir_layout_packed(s->memory, at);
+}
+
+/* Copies by words of 1 and 2 bytes have no kernels, and go by pieces. */
+static uint32_t choose_word(weir_layout_side to, weir_layout_side from, const weiri_layout_args *args)
+{
+    const uint32_t word = weir_layout_choose_word(to, from, args->at, args->bytes);
+    return to.layout != NULL && from.layout != NULL && word < COPY_WORD ? 0 : word;
 }
 
 static const weir_kernel *choose_kernel(const move *m, uint32_t word)
@@ -165,7 +173,7 @@ static weir_status run(const move *m)
     refine(&args);
     const weir_layout_side to = side_of(&m->to, &args.to, args.at);
     const weir_layout_side from = side_of(&m->from, &args.from, args.at);
-    const uint32_t word = weir_layout_choose_word(to, from, args.at, args.bytes);
+    const uint32_t word = choose_word(to, from, &args);
     const uint64_t threads = weir_layout_threads(to, from, args.at, args.bytes, word);
     return weir_launch(m->device, choose_kernel(m, word), choose_shape(m->device, threads, opts.blocks), &args, NULL,
                        m->stream);
