@@ -120,6 +120,7 @@ IB = "src/transport/ib/"
 NIC = "tools/swnic/swnic_"
 RING = "include/weir/device/impl/window_ring.h"
 MOVE = DEVICE + "impl/layout_move.h"
+NEST = DEVICE + "impl/layout_nest.h"
 SHARE = "include/weir/device/impl/halo_share.h"
 
 MUTANTS = [
@@ -1617,6 +1618,14 @@ MUTANTS = [
     Mutant("layout-range", HOST + "layout/form.c", "weiri_layout_add", "*out <= WEIRI_LAYOUT_MOST && ", "",
            "offsets beyond 2^62 are accepted", unit_layout("Refusals")),
     # ---- moves of layouts -----------------------------------------------------------------------------
+    Mutant("layout-word-pointer", MOVE, "weir_layout_word_of", "side.layout->word | (uintptr_t)side.memory | at;",
+           "side.layout->word | at;", "words are wider than their pointer allows",
+           launch("AWordDividesRunsStridesPointersAndTheStartOfAPart")),
+    Mutant("layout-word-part", MOVE, "weir_layout_word_of", "(uintptr_t)side.memory | at;", "(uintptr_t)side.memory;",
+           "words are wider than the start of a part allows",
+           launch("AWordDividesRunsStridesPointersAndTheStartOfAPart")),
+    Mutant("layout-word-stride", NEST, "weir_layout_prepare", "        all |= (uint64_t)nest->dim[i].stride;\n", "",
+           "words are wider than strides allow", launch("AWordDividesRunsStridesPointersAndTheStartOfAPart")),
     Mutant("layout-tiles-wide", MOVE, "weir_layout_threads", "if (word == 0) {", "if (word == 0 && at != 0) {",
            "steps of a large layout are counted in 32 bits", launch("MoreStepsThan32BitsCount")),
     Mutant("layout-grid", HOST + "layout/call.c", "choose_shape", "threads < GRID_THREADS ? threads : GRID_THREADS",
@@ -1626,6 +1635,8 @@ MUTANTS = [
     Mutant("layout-copy-word", HOST + "layout/call.c", "choose_word", "&& word < COPY_WORD ? 0 : word",
            "&& word == 0 ? 0 : word", "a copy by pieces has a thread for each few bytes",
            launch("CopiesByPiecesHaveAThreadForEachUnit")),
+    Mutant("layout-pointers", HOST + "layout/call.c", "check_access", "(char *)s->memory + first", "(char *)s->memory",
+           "other memory than that of the items is checked", launch("PointersAreCheckedIfAsked")),
     Mutant("mpi-host", "src/mpi/host.c", "is_in_heap", " && address < (uintptr_t)sbrk(0)", "",
            "all memory behind the heap counts as the host's", ["mpi.MpiHost.DoesNotKnowOtherMemory"]),
     Mutant("mpi-extent", "src/mpi/decode.c", "compare", "if (info.lb == lb && info.extent == extent) {",

@@ -122,6 +122,50 @@ TEST_F(LayoutLaunch, AThreadForEachUnit)
     EXPECT_EQ(launched.kernel, kernel_of(WEIRI_LAYOUT_PACK, 0));
 }
 
+// The word of a kernel as log2, or WEIRI_LAYOUT_PIECES.
+TEST_F(LayoutLaunch, AWordDividesRunsStridesPointersAndTheStartOfAPart)
+{
+    struct Case {
+        uint64_t run;
+        int64_t stride;
+        uint32_t wide; // distances of the pointers from aligned places
+        uint32_t packed;
+        uint64_t offset;
+        uint32_t word;
+    };
+    const Case cases[] = {
+        { 16, 48, 0, 0, 0, 4 },     { 16, 40, 0, 0, 0, 3 },
+        { 16, 36, 0, 0, 0, 2 },     { 16, 34, 0, 0, 0, 1 },
+        { 16, 33, 0, 0, 0, 0 },     { 24, 48, 0, 0, 0, 3 },
+        { 12, 48, 0, 0, 0, 2 },     { 6, 48, 0, 0, 0, 1 },
+        { 5, 48, 0, 0, 0, 0 },      { 16, -40, 0, 0, 0, 3 }, // runs and strides
+        { 16, 48, 8, 0, 0, 3 },     { 16, 48, 4, 0, 0, 2 },
+        { 16, 48, 2, 0, 0, 1 },     { 16, 48, 1, 0, 0, 0 },
+        { 16, 48, 0, 8, 0, 3 },     { 16, 48, 0, 12, 0, 2 },
+        { 16, 48, 0, 14, 0, 1 },    { 16, 48, 0, 1, 0, 0 },
+        { 16, 48, 0, 0, 8, 3 },     { 16, 48, 0, 0, 12, 2 },
+        { 16, 48, 0, 0, 2, 1 },     { 16, 48, 0, 0, 5, 0 },
+        { 16, 48, 0, 8, 8, 4 },     { 16, 48, 0, 12, 12, 4 }, // the first whole unit of the packed side
+        { 1020, 1026, 0, 0, 0, 1 }, { 1024, 1026, 0, 0, 0, WEIRI_LAYOUT_PIECES },
+        { 1024, 1028, 0, 0, 0, 2 },
+    };
+    for (const Case &c : cases) {
+        SCOPED_TRACE(::testing::Message()
+                     << c.run << " of " << c.stride << ", " << c.wide << " " << c.packed << " " << c.offset);
+        const weir_layout *layout = rows(64, c.stride, bytes(c.run));
+        weir_layout_opts opts = WEIR_OPTS(weir_layout_opts);
+        opts.offset = c.offset;
+        EXPECT_EQ(weir_layout_pack(device, layout, 1, wide + c.wide, packed + c.packed, &opts, nullptr), WEIR_OK);
+        EXPECT_EQ(launched.kernel, kernel_of(WEIRI_LAYOUT_PACK, c.word));
+        EXPECT_EQ(weir_layout_unpack(device, layout, 1, wide + c.wide, packed + c.packed, &opts, nullptr), WEIR_OK);
+        EXPECT_EQ(launched.kernel, kernel_of(WEIRI_LAYOUT_UNPACK, c.word));
+    }
+    pack(bytes(2 * GiB - 16));
+    EXPECT_EQ(launched.kernel, kernel_of(WEIRI_LAYOUT_PACK, 4));
+    pack(bytes(2 * GiB));
+    EXPECT_EQ(launched.kernel, kernel_of(WEIRI_LAYOUT_PACK, WEIRI_LAYOUT_PIECES));
+}
+
 TEST_F(LayoutLaunch, CopiesByPiecesHaveAThreadForEachUnit)
 {
     expect_shape(copy(rows(4096, 3, bytes(1)), rows(4096, 5, bytes(1))), 2, 256);
@@ -160,6 +204,49 @@ TEST_F(LayoutLaunch, MoreStepsThan32BitsCount)
 {
     expect_shape(pack(rows(4 * GiB, 1, rows(2, INT64_C(8) << 30, bytes(1)))), (1 << 21) + 1, 256);
     EXPECT_EQ(launched.kernel, kernel_of(WEIRI_LAYOUT_PACK, WEIRI_LAYOUT_PIECES));
+}
+
+// All of the items' memory and all of the packed part are asked about before the launch.
+TEST_F(LayoutLaunch, PointersAreCheckedIfAsked)
+{
+    const weir_layout *down = rows(3, -10, bytes(4)); // from -20 to 4
+    const weir_layout *up = rows(6, 5, bytes(2));     // from 0 to 27
+    weir_layout_opts opts = WEIR_OPTS(weir_layout_opts);
+    opts.check_pointers = true;
+    const auto pack_down = [&] { return weir_layout_pack(device, down, 2, wide + 40, packed, &opts, nullptr); };
+    const auto unpack_up = [&] { return weir_layout_unpack(device, up, 1, wide, packed, &opts, nullptr); };
+    const auto copy_both = [&] { return weir_layout_copy(device, up, 1, wide, down, 1, packed + 30, &opts, nullptr); };
+
+    opts.offset = 5;
+    EXPECT_EQ(pack_down(), WEIR_OK) << weir_last_error();
+    EXPECT_EQ(asked, (std::vector<Asked>{ { packed, 19 }, { wide + 20, 48 } }));
+    asked.clear();
+    opts.bytes = 3;
+    EXPECT_EQ(unpack_up(), WEIR_OK) << weir_last_error();
+    EXPECT_EQ(asked, (std::vector<Asked>{ { wide, 27 }, { packed, 3 } }));
+    asked.clear();
+    EXPECT_EQ(copy_both(), WEIR_OK) << weir_last_error();
+    EXPECT_EQ(asked, (std::vector<Asked>{ { wide, 27 }, { packed + 10, 24 } }));
+    EXPECT_EQ(launched.count, 3);
+
+    const auto expect_refused = [&](size_t number, auto call, const std::string &text) {
+        asked.clear();
+        refused = number;
+        EXPECT_EQ(call(), WEIR_ERR_INVALID);
+        EXPECT_EQ(std::string(weir_last_error()).rfind(text, 0), 0U) << weir_last_error();
+    };
+    expect_refused(1, pack_down, "weir_layout_pack: packed: ");
+    expect_refused(2, pack_down, "weir_layout_pack: src: ");
+    expect_refused(1, unpack_up, "weir_layout_unpack: dst: ");
+    expect_refused(2, unpack_up, "weir_layout_unpack: packed: ");
+    expect_refused(1, copy_both, "weir_layout_copy: dst: ");
+    expect_refused(2, copy_both, "weir_layout_copy: src: ");
+    EXPECT_EQ(launched.count, 3);
+
+    asked.clear();
+    opts.check_pointers = false;
+    EXPECT_EQ(pack_down(), WEIR_OK);
+    EXPECT_EQ(asked.size(), 0U);
 }
 
 } // namespace
