@@ -1626,6 +1626,8 @@ MUTANTS = [
            launch("AWordDividesRunsStridesPointersAndTheStartOfAPart")),
     Mutant("layout-word-stride", NEST, "weir_layout_prepare", "        all |= (uint64_t)nest->dim[i].stride;\n", "",
            "words are wider than strides allow", launch("AWordDividesRunsStridesPointersAndTheStartOfAPart")),
+    Mutant("layout-small", NEST, "weir_layout_prepare", "nest->size < (uint64_t)1 << 31",
+           "nest->size < (uint64_t)1 << 33", "large layouts have indices of 32 bits", ["unit.LayoutFar.PartsOfRows"]),
     Mutant("layout-divisor", NEST, "weir_layout_divisor_of", " + divisor - 1) / divisor", ") / divisor",
            "a multiple has the quotient of the number before it", ["unit.LayoutMove.RandomTrees"]),
     Mutant("layout-divisor-bits", NEST, "weir_layout_divisor_of", "by.shift = 31 + bits;", "by.shift = 24 + bits;",

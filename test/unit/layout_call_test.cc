@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -168,35 +169,113 @@ TEST_F(LayoutCall, StridesOfMoreThan4GiB)
     weir_layout_destroy(far);
 }
 
-// More packed bytes than 32-bit indices count: parts around 2^31, 2^32 and the end.
-TEST_F(LayoutCall, PartsOfMoreThan4GiB)
+// Parts of more than 4 GiB of packed bytes by each call, beside the contiguous memory that these bytes make.
+class LayoutFar : public LayoutCall {
+protected:
+    static constexpr uint64_t PART = 2500;
+    using place_of = std::function<uint64_t(uint64_t)>;
+
+    // The bytes of the part, beside those in front of it and behind it, which are 0.
+    static std::vector<char> around(const Sparse &memory, uint64_t offset, const place_of &place)
+    {
+        std::vector<char> out;
+        for (uint64_t i = 0; i < PART; i++) {
+            const uint64_t at = place(offset + i);
+            out.push_back(memory.data()[at]);
+            if (i == 0 || at != place(offset + i - 1) + 1) {
+                out.push_back(at == 0 ? '\0' : memory.data()[at - 1]);
+            }
+            if (i + 1 == PART || at + 1 != place(offset + i + 1)) {
+                out.push_back(memory.data()[at + 1]);
+            }
+        }
+        return out;
+    }
+    static void fill(const Sparse &memory, uint64_t offset, const place_of &place, uint64_t seed)
+    {
+        for (uint64_t i = 0; i < PART; i++) {
+            memory.data()[place(offset + i)] = seed == 0 ? '\0' : value_of(i + seed);
+        }
+    }
+    void expect_parts(weir_layout *layout, uint64_t span, const std::vector<uint64_t> &offsets, const place_of &place)
+    {
+        weir_layout_info info;
+        weir_layout_get_info(layout, &info);
+        const Sparse wide(span + 1);
+        const Sparse dense(info.size + 1);
+        const auto same = [](uint64_t at) { return at; };
+        weir_layout *row = nullptr;
+        ASSERT_TRUE(wide.ready() && dense.ready());
+        ASSERT_EQ(weir_layout_create_bytes(info.size, &row), WEIR_OK);
+        ASSERT_EQ(weir_layout_commit(layout, device), WEIR_OK) << weir_last_error();
+        for (const uint64_t offset : offsets) {
+            SCOPED_TRACE(offset);
+            weir_layout_opts opts = WEIR_OPTS(weir_layout_opts);
+            opts.offset = offset;
+            opts.bytes = PART;
+            const auto moves = [&](const Sparse &from, const place_of &from_place, const Sparse &to,
+                                   const place_of &to_place, auto call) {
+                fill(from, offset, from_place, 0);
+                fill(to, offset, to_place, 7);
+                const std::vector<char> wanted = around(to, offset, to_place);
+                fill(to, offset, to_place, 0);
+                fill(from, offset, from_place, 7);
+                EXPECT_EQ(call(), WEIR_OK) << weir_last_error();
+                finish();
+                EXPECT_EQ(around(to, offset, to_place), wanted);
+            };
+            char *all = wide.data();
+            char *part = dense.data() + offset;
+            moves(wide, place, dense, same,
+                  [&] { return weir_layout_pack(device, layout, 1, all, part, &opts, stream); });
+            moves(dense, same, wide, place,
+                  [&] { return weir_layout_unpack(device, layout, 1, all, part, &opts, stream); });
+            moves(wide, place, dense, same,
+                  [&] { return weir_layout_copy(device, row, 1, dense.data(), layout, 1, all, &opts, stream); });
+            moves(dense, same, wide, place,
+                  [&] { return weir_layout_copy(device, layout, 1, all, row, 1, dense.data(), &opts, stream); });
+        }
+        weir_layout_destroy(row);
+    }
+};
+
+constexpr uint64_t GiB = uint64_t{ 1 } << 30;
+
+TEST_F(LayoutFar, PartsOfRows)
 {
     constexpr uint64_t RUN = 1000;
     constexpr uint64_t STRIDE = 1030;
-    constexpr uint64_t COUNT = (uint64_t{ 5 } << 30) / RUN;
-    const Sparse memory(COUNT * STRIDE);
+    constexpr uint64_t COUNT = 5 * GiB / RUN;
     weir_layout *row = nullptr;
     weir_layout *large = nullptr;
-    ASSERT_TRUE(memory.ready());
     ASSERT_EQ(weir_layout_create_bytes(RUN, &row), WEIR_OK);
     ASSERT_EQ(weir_layout_create_hvector(COUNT, 1, STRIDE, row, &large), WEIR_OK);
-    for (const uint64_t offset : { (uint64_t{ 1 } << 31) - 700, (uint64_t{ 1 } << 32) - 5, COUNT * RUN - 2500 }) {
-        std::vector<char> out(2600, 'x');
-        std::vector<char> wanted(2600, 'x');
-        weir_layout_opts opts = WEIR_OPTS(weir_layout_opts);
-        opts.offset = offset;
-        opts.bytes = 2500;
-        for (uint64_t i = 0; i < 2500; i++) {
-            const uint64_t at = offset + i;
-            wanted[i] = value_of(at);
-            memory.data()[at / RUN * STRIDE + at % RUN] = wanted[i];
-        }
-        ASSERT_EQ(weir_layout_pack(device, large, 1, memory.data(), out.data(), &opts, stream), WEIR_OK);
-        finish();
-        EXPECT_EQ(out, wanted) << offset;
-    }
+    expect_parts(large, COUNT * STRIDE, { 0, 2 * GiB - 700, 4 * GiB - 5, COUNT * RUN - PART },
+                 [](uint64_t at) { return at / RUN * STRIDE + at % RUN; });
     weir_layout_destroy(large);
     weir_layout_destroy(row);
+}
+
+TEST_F(LayoutFar, PartsOfAPieceList)
+{
+    const uint64_t lengths[] = { 2 * GiB + 5, 9, 2 * GiB - 3, GiB };
+    const int64_t places[] = { 3 * GiB + 77, 0, 100, 5 * GiB + 90 };
+    weir_layout *byte = nullptr;
+    weir_layout *list = nullptr;
+    weir_layout_info info;
+    ASSERT_EQ(weir_layout_create_bytes(1, &byte), WEIR_OK);
+    ASSERT_EQ(weir_layout_create_hindexed(4, lengths, places, byte, &list), WEIR_OK);
+    weir_layout_get_info(list, &info);
+    ASSERT_EQ(info.pieces, 4U);
+    expect_parts(list, 6 * GiB + 90, { 0, 2 * GiB - 700, 4 * GiB - 5, 5 * GiB + 11 - PART }, [&](uint64_t at) {
+        size_t piece = 0;
+        while (at >= lengths[piece]) {
+            at -= lengths[piece++];
+        }
+        return static_cast<uint64_t>(places[piece]) + at;
+    });
+    weir_layout_destroy(list);
+    weir_layout_destroy(byte);
 }
 
 } // namespace
