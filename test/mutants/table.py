@@ -1430,6 +1430,13 @@ MUTANTS = [
     Mutant("layout-lines-at", "include/weir/device/impl/layout_packet.h", "weir_layout_line_unpack",
            "at + line * WEIR_LINE_DATA + 8 * k", "line * WEIR_LINE_DATA + 8 * k",
            "a share that goes as lines is unpacked to the start of its part", halo("PartsOfManyShares", "lines")),
+    Mutant("halo-link", HOST + "halo/parts.c", "choose_form", "part->wait.form == WEIR_HALO_LINES && !part->lines",
+           "false", "lines go over a link that does not keep them whole",
+           ["unit.HaloPlan.LinesNeedALinkThatKeepsThem"]),
+    Mutant("halo-share-count", HOST + "halo/parts.c", "plan_part",
+           "__builtin_add_overflow(halo->share_count, part->shares, &halo->share_count)",
+           "(halo->share_count += part->shares) == 1", "the number of shares wraps",
+           ["unit.HaloPlan.SharesAreCountedIn32Bits"]),
     # ---- layouts and halos in the simulated memory -------------------------------------------------------
     Mutant("layout-gap", DEVICE + "impl/layout_move.h", "weir_layout_store_pieces",
            "run.bytes < left ? (uint32_t)run.bytes : left;", "left;",

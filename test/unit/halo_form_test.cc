@@ -1,8 +1,10 @@
-// The form that WEIR_HALO_AUTO takes for a part: the fastest of those measured (src/host/halo/parts.c).
+// The plan of a halo's parts (src/host/halo/parts.c): the form that WEIR_HALO_AUTO takes, the fastest of those
+// measured, and the number of shares.
 #include <gtest/gtest.h>
 
 extern "C" {
 #include "src/host/halo/halo.h"
+#include "weir/error.h"
 }
 
 namespace {
@@ -40,6 +42,64 @@ TEST(HaloForm, AFormThatIsAskedForIsTaken)
         EXPECT_EQ(weiri_halo_choose(form, 8, 1, true), form);
         EXPECT_EQ(weiri_halo_choose(form, (uint64_t)1 << 30, 1, true), form);
     }
+}
+
+// A part of 1 MiB, planned behind others that have so many shares.
+struct Planned {
+    weir_comm comm = {};
+    weiri_halo_part part = {};
+    weir_halo halo = {};
+    weir_layout *bytes = nullptr;
+    char array[1] = {};
+
+    Planned(uint32_t shares, bool inside)
+    {
+        EXPECT_EQ(weir_layout_create_bytes(1024 * KiB, &bytes), WEIR_OK);
+        part.inside = inside;
+        part.peer = 5;
+        halo.comm = &comm;
+        halo.parts = &part;
+        halo.count = 1;
+        halo.share_count = shares;
+    }
+    ~Planned()
+    {
+        weir_layout_destroy(part.from);
+        weir_layout_destroy(part.to);
+        weir_layout_destroy(bytes);
+    }
+    Planned(const Planned &) = delete;
+    Planned &operator=(const Planned &) = delete;
+    weir_status plan(weir_halo_form form)
+    {
+        const weir_halo_part given = { nullptr, 0, bytes, bytes, 0, 1024 * KiB };
+        weir_halo_opts opts = {};
+        opts.form = form;
+        opts.array = array;
+        return weiri_halo_plan(&halo, &given, &opts);
+    }
+};
+
+TEST(HaloPlan, SharesAreCountedIn32Bits)
+{
+    Planned most(UINT32_MAX - WEIRI_HALO_SHARES, true);
+    EXPECT_EQ(most.plan(WEIR_HALO_AUTO), WEIR_OK) << weir_last_error();
+    EXPECT_EQ(most.halo.share_count, UINT32_MAX);
+    Planned more(UINT32_MAX - WEIRI_HALO_SHARES + 1, true);
+    EXPECT_EQ(more.plan(WEIR_HALO_AUTO), WEIR_ERR_LIMIT);
+    EXPECT_STREQ(weir_last_error(), "weir_halo_create: parts[0]: more than 4294967295 shares");
+}
+
+TEST(HaloPlan, LinesNeedALinkThatKeepsThem)
+{
+    Planned without(0, false);
+    EXPECT_EQ(without.plan(WEIR_HALO_LINES), WEIR_ERR_UNSUPPORTED);
+    EXPECT_STREQ(weir_last_error(), "weir_halo_create: parts[0]: the link to rank 5 does not keep lines whole");
+    Planned with(0, false);
+    with.part.lines = true;
+    EXPECT_EQ(with.plan(WEIR_HALO_LINES), WEIR_OK) << weir_last_error();
+    EXPECT_EQ(with.part.wait.form, WEIR_HALO_LINES);
+    EXPECT_EQ(with.halo.share_count, WEIRI_HALO_SHARES);
 }
 
 } // namespace

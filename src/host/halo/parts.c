@@ -229,7 +229,9 @@ static weir_status plan_part(weir_halo *halo, const weir_halo_part *given, const
     part->to_offset = given->to_offset;
     part->shares = count_shares(part->put.bytes > part->wait.bytes ? part->put.bytes : part->wait.bytes);
     part->first_share = halo->share_count;
-    halo->share_count += part->shares;
+    if (status == WEIR_OK && __builtin_add_overflow(halo->share_count, part->shares, &halo->share_count)) {
+        status = weiri_fail(WEIR_ERR_LIMIT, CALL ": parts[%u]: more than %u shares", part->number, UINT32_MAX);
+    }
     return status;
 }
 
