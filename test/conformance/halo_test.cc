@@ -171,11 +171,12 @@ struct Field {
                WEIRT_OK(rank, weir_memory_allocate(c.comm, 8 * count() + 64, &host, &shared)) &&
                WEIRT_OK(rank, weir_stream_create(c.device, &stream)) && connect(rank) && (add_parts(rank), true);
     }
-    weir_status create()
+    weir_status create() { return create(plan->form); }
+    weir_status create(weir_halo_form form)
     {
         weir_halo_opts opts = {};
         opts.size = sizeof opts;
-        opts.form = plan->form;
+        opts.form = form;
         opts.blocks = plan->blocks;
         opts.array = weir_memory_pointer(array);
         return weir_halo_create(c.comm, parts.data(), static_cast<uint32_t>(parts.size()), &opts, &halo);
@@ -296,6 +297,52 @@ TEST_P(HaloForms, PartsOfManyShares)
     run({ { 2, 1, 1 }, { 2, 100, 102 }, 1, WEIR_HALO_AUTO, false, false, 2, 4 }, exchanges);
 }
 
+// The forms of a halo's parts, as its kernels know them: how the part is sent, and how it is received.
+std::vector<std::pair<uint32_t, uint32_t>> forms_of(weirt_rank *rank, const weirt_comm &c, const weir_halo *halo,
+                                                    size_t count)
+{
+    weir_dev_halo device = {};
+    std::vector<weir_dev_halo_part> parts(count);
+    std::vector<std::pair<uint32_t, uint32_t>> forms;
+    if (WEIRT_OK(rank, weir_halo_device(halo, &device)) &&
+        WEIRT_OK(rank, weir_device_copy(c.device, parts.data(), device.parts, count * sizeof parts[0]))) {
+        for (const weir_dev_halo_part &part : parts) {
+            forms.emplace_back(part.put_form, part.wait_form);
+        }
+    }
+    return forms;
+}
+
+// Each rank chooses how its neighbours send to it: the form of the plan, the next one, and so on.
+void each_chooses(weirt_rank *rank)
+{
+    Field f;
+    const auto form_of = [&](uint32_t r) {
+        return static_cast<weir_halo_form>((static_cast<uint32_t>(plan_of(rank)->form) + r) % 3 + WEIR_HALO_STORES);
+    };
+    if (f.open(rank, plan_of(rank)) && WEIRT_OK(rank, f.create(form_of(rank->rank)))) {
+        const auto forms = forms_of(rank, f.c, f.halo, f.parts.size());
+        bool fine = WEIRT_EXPECT(rank, forms.size() == 26);
+        for (size_t i = 0; i < forms.size(); i++) {
+            const Direction way = directions()[i];
+            const auto peer = static_cast<uint32_t>(f.neighbour(way));
+            const bool inside = peer == rank->rank;
+            WEIRT_EXPECT(rank, forms[i].first == static_cast<uint32_t>(inside ? WEIR_HALO_STORES : form_of(peer)));
+            WEIRT_EXPECT(rank,
+                         forms[i].second == static_cast<uint32_t>(inside ? WEIR_HALO_STORES : form_of(rank->rank)));
+        }
+        for (uint32_t round = 0; round < f.plan->rounds && fine; round++) {
+            fine = f.fill(rank, round) && f.begin(rank) && f.finish(rank) && f.check(rank, round);
+        }
+    }
+    f.close(rank);
+}
+
+TEST_P(HaloForms, EachRankChoosesItsForm)
+{
+    run({ { 1, 3, 1 }, { 3, 4, 3 }, 1, WEIR_HALO_AUTO, false, false, 0, 8 }, each_chooses);
+}
+
 // A rank that is ahead waits, or sends to memory that its neighbour does not read: the ghosts of the neighbour stay.
 void one_is_ahead(weirt_rank *rank)
 {
@@ -319,9 +366,119 @@ TEST_P(HaloForms, ARankAheadOverwritesNothing)
     run({ { 1, 1, 2 }, { 3, 3, 4 }, 1, WEIR_HALO_AUTO, false, false, 0, 1 }, one_is_ahead);
 }
 
+// ---- the default form --------------------------------------------------------------------------------------
+
+// Parts of one halo whose bytes and runs call for different forms. The items of a part are `stride` bytes apart; what
+// arrives lies behind what is sent.
+struct AutoPart {
+    uint64_t bytes;
+    uint64_t run;
+    weir_halo_form form;
+};
+
+constexpr AutoPart auto_parts[] = { { 256 << 10, 512, WEIR_HALO_PACKETS }, { 264 << 10, 512, WEIR_HALO_LINES },
+                                    { 1 << 20, 16, WEIR_HALO_LINES },      { 1 << 20, 32, WEIR_HALO_STORES },
+                                    { 1 << 20, 4096, WEIR_HALO_STORES },   { 24, 8, WEIR_HALO_PACKETS },
+                                    { 1016 << 10, 4064, WEIR_HALO_LINES }, { 1040 << 10, 4160, WEIR_HALO_STORES } };
+constexpr size_t AUTO_PARTS = sizeof auto_parts / sizeof auto_parts[0];
+
+struct AutoField {
+    weirt_comm c = {};
+    weir_memory *array = nullptr;
+    weir_memory_channel *channel = nullptr;
+    weir_layout *layouts[AUTO_PARTS] = {};
+    weir_halo *halo = nullptr;
+    void *stream = nullptr;
+    uint64_t starts[AUTO_PARTS + 1] = {};
+
+    bool open(weirt_rank *rank)
+    {
+        std::vector<weir_halo_part> parts;
+        bool fine = true;
+        for (size_t i = 0; i < AUTO_PARTS && fine; i++) {
+            const AutoPart &part = auto_parts[i];
+            weir_layout *run = nullptr;
+            fine = WEIRT_OK(rank, weir_layout_create_bytes(part.run, &run)) &&
+                   WEIRT_OK(rank, weir_layout_create_hvector(part.bytes / part.run, 1,
+                                                             static_cast<int64_t>(part.run + 8), run, &layouts[i]));
+            weir_layout_destroy(run);
+            starts[i + 1] = starts[i] + 2 * spread(i);
+        }
+        fine = fine && weirt_comm_open(rank, 0, &c) &&
+               WEIRT_OK(rank, weir_memory_allocate(c.comm, starts[AUTO_PARTS], nullptr, &array)) &&
+               WEIRT_OK(rank, weir_stream_create(c.device, &stream)) &&
+               WEIRT_OK(rank, weir_memory_channel_connect(c.comm, 1 - rank->rank, 2, array, nullptr, &channel));
+        for (size_t i = 0; i < AUTO_PARTS; i++) {
+            parts.push_back(
+                { channel, static_cast<uint32_t>(i), layouts[i], layouts[i], starts[i], starts[i] + spread(i) });
+        }
+        return fine && WEIRT_OK(rank, weir_halo_create(c.comm, parts.data(), AUTO_PARTS, nullptr, &halo));
+    }
+    static uint64_t spread(size_t i) { return auto_parts[i].bytes / auto_parts[i].run * (auto_parts[i].run + 8); }
+    void close(weirt_rank *rank)
+    {
+        (void)weirt_barrier(rank);
+        weir_halo_destroy(halo);
+        weir_memory_channel_destroy(channel);
+        for (weir_layout *layout : layouts) {
+            weir_layout_destroy(layout);
+        }
+        if (stream != nullptr) {
+            weir_stream_destroy(c.device, stream);
+        }
+        weir_memory_destroy(array);
+        weirt_comm_close(&c);
+    }
+    // The words of an array in which `ghosts` of the other rank have arrived; the gaps stay.
+    std::vector<uint64_t> words(uint32_t rank, uint64_t round, bool arrived) const
+    {
+        std::vector<uint64_t> out(starts[AUTO_PARTS] / 8, POISON);
+        for (size_t i = 0; i < AUTO_PARTS; i++) {
+            const uint64_t stride = auto_parts[i].run / 8 + 1;
+            for (uint64_t k = 0; k < spread(i) / 8; k++) {
+                const uint64_t value = (round * AUTO_PARTS + i) * 1000000 + k;
+                if (k % stride != stride - 1) {
+                    out[starts[i] / 8 + k] = 2 * value + rank;
+                    out[(starts[i] + spread(i)) / 8 + k] = arrived ? 2 * value + 1 - rank : POISON;
+                }
+            }
+        }
+        return out;
+    }
+};
+
+void auto_mixes(weirt_rank *rank)
+{
+    AutoField f;
+    if (f.open(rank)) {
+        const auto forms = forms_of(rank, f.c, f.halo, AUTO_PARTS);
+        for (size_t i = 0; i < forms.size(); i++) {
+            const auto form = static_cast<uint32_t>(auto_parts[i].form);
+            WEIRT_EXPECT(rank, forms[i] == std::make_pair(form, form));
+        }
+        bool fine = true;
+        for (uint64_t round = 0; round < 4 && fine; round++) {
+            const std::vector<uint64_t> before = f.words(rank->rank, round, false);
+            const std::vector<uint64_t> wanted = f.words(rank->rank, round, true);
+            std::vector<uint64_t> found(before.size());
+            void *array = weir_memory_pointer(f.array);
+            fine = WEIRT_OK(rank, weir_device_copy(f.c.device, array, before.data(), 8 * before.size())) &&
+                   WEIRT_OK(rank, weir_halo_exchange(f.halo, f.stream)) &&
+                   WEIRT_OK(rank, weir_comm_wait(f.c.comm, f.stream, weirt_timeout_ms())) &&
+                   WEIRT_OK(rank, weir_device_copy(f.c.device, found.data(), array, 8 * found.size())) &&
+                   WEIRT_EXPECT(rank, found == wanted);
+        }
+    }
+    f.close(rank);
+}
+
+TEST_P(Halo, AutoMixesForms) { run(2, auto_mixes); }
+
 // ---- inside kernels ----------------------------------------------------------------------------------------
 
-weir_status run_kernel(weirt_rank *rank, Field *f, halo_group group, uint32_t rounds, uint64_t *wrong)
+// `threads`: of a block on a GPU.
+weir_status run_kernel(weirt_rank *rank, Field *f, halo_group group, uint32_t rounds, uint64_t *wrong,
+                       uint32_t threads = 64)
 {
     weir_grid_barrier *barrier = nullptr;
     halo_kernel_args args = {};
@@ -339,7 +496,7 @@ weir_status run_kernel(weirt_rank *rank, Field *f, halo_group group, uint32_t ro
     args.status = reinterpret_cast<int32_t *>(device + values + 8);
     const weir_launch_opts opts = { sizeof opts, true };
     const bool gpu = std::strcmp(rank->stage->kind, "gpu") == 0;
-    const weir_shape shape = { gpu ? 4u : 2u, gpu ? 64u : 2u };
+    const weir_shape shape = { gpu ? 4u : 2u, gpu ? threads : 2u };
     if (WEIRT_OK(rank, weir_halo_device(f->halo, &args.halo)) &&
         WEIRT_OK(rank, weir_grid_barrier_create(f->c.comm, &barrier))) {
         weir_grid_barrier_device(barrier, &args.barrier);
@@ -391,6 +548,28 @@ void warps_are_refused(weirt_rank *rank)
 }
 
 TEST_P(Halo, GroupsWithoutABlockAreRefused) { run(2, warps_are_refused); }
+
+// Lines take blocks of whole warps. On the CPU a warp is one thread, so that all blocks are.
+void blocks_of_half_warps(weirt_rank *rank)
+{
+    Field f;
+    uint64_t wrong = 1;
+    const Plan plan = { { 1, 1, 2 }, { 3, 4, 3 }, 1, WEIR_HALO_LINES, false, false, 0, 1 };
+    if (f.open(rank, &plan) && WEIRT_OK(rank, f.create())) {
+        const bool gpu = std::strcmp(rank->stage->kind, "gpu") == 0;
+        const weir_status expected = gpu ? WEIR_ERR_INVALID : WEIR_OK;
+        weirt_log_allow("halo: lines need blocks of whole warps");
+        WEIRT_STATUS(rank, expected, run_kernel(rank, &f, HALO_GRID, 1, &wrong, 48));
+        WEIRT_EXPECT(rank, wrong == 0);
+        WEIRT_STATUS(rank, expected, weir_comm_status(f.c.comm));
+        if (gpu) {
+            WEIRT_TEXT(rank, "halo: lines need blocks of whole warps, but a block has 48 threads");
+        }
+    }
+    f.close(rank);
+}
+
+TEST_P(Halo, LinesNeedBlocksOfWholeWarps) { run(2, blocks_of_half_warps); }
 
 // ---- errors ------------------------------------------------------------------------------------------------
 
@@ -588,6 +767,39 @@ void stays_alone(weirt_rank *rank)
 }
 
 TEST_P(Halo, ErrorsWithoutANeighbour) { run(2, stays_alone); }
+
+// A halo has at most 63 neighbours. Rank 0 has 64.
+void too_many(weirt_rank *rank)
+{
+    weirt_comm c;
+    weir_memory *array = nullptr;
+    weir_layout *bytes = nullptr;
+    weir_halo *halo = nullptr;
+    std::vector<weir_memory_channel *> channels(rank->size);
+    std::vector<weir_halo_part> parts;
+    bool fine = weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, 64, nullptr, &array)) &&
+                WEIRT_OK(rank, weir_layout_create_bytes(16, &bytes));
+    for (uint32_t peer = 0; peer < rank->size && fine; peer++) {
+        if ((rank->rank == 0) != (peer == 0)) {
+            fine = WEIRT_OK(rank, weir_memory_channel_connect(c.comm, peer, 2, array, nullptr, &channels[peer]));
+            parts.push_back({ channels[peer], 0, bytes, bytes, 0, 16 });
+        }
+    }
+    if (fine && rank->rank == 0) {
+        WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_halo_create(c.comm, parts.data(), 64, nullptr, &halo));
+        WEIRT_TEXT(rank, "weir_halo_create: more than 63 neighbours");
+        WEIRT_EXPECT(rank, halo == nullptr);
+    }
+    (void)weirt_barrier(rank);
+    for (weir_memory_channel *channel : channels) {
+        weir_memory_channel_destroy(channel);
+    }
+    weir_layout_destroy(bytes);
+    weir_memory_destroy(array);
+    weirt_comm_close(&c);
+}
+
+TEST(HaloMany, MoreThan63NeighboursAreRefused) { weirt_ranks_run(&weirt_stages[0], 65, too_many, nullptr, 0); }
 
 // A part that sends and receives different numbers of bytes, or sends in one direction alone: nothing else tells the
 // rank that sends how far its neighbour is.

@@ -154,6 +154,7 @@ TEST(LitmusHalo, AllThreadsOfAGridSeeTheGhosts)
 {
     holds<Stencil<WEIR_HALO_STORES, true>>(ALL);
     holds<Stencil<WEIR_HALO_PACKETS, true>>(ALL);
+    holds<Stencil<WEIR_HALO_LINES, true>>(ALL);
 }
 
 // Ghosts of the step before are read after the put.
