@@ -10,6 +10,7 @@
 namespace {
 
 constexpr uint32_t SILENCE_MS = 150;
+constexpr uint32_t CREATE_MS = 200; // of a create whose neighbour never calls
 
 enum Moment : uint32_t { IN_CREATE, IN_EXCHANGE };
 enum End : uint32_t { KILLED, ABORTS, SILENT };
@@ -115,6 +116,32 @@ TEST_P(HaloFault, DeathEndsCreate) { lose({ IN_CREATE, KILLED, WEIR_HALO_AUTO })
 TEST_P(HaloFault, DeathEndsAWaitForLines) { lose({ IN_EXCHANGE, KILLED, WEIR_HALO_LINES }); }
 TEST_P(HaloFault, DeathEndsAPutWithStores) { lose({ IN_EXCHANGE, KILLED, WEIR_HALO_STORES }); }
 TEST_P(HaloFault, AbortEndsAWaitForPackets) { lose({ IN_EXCHANGE, ABORTS, WEIR_HALO_PACKETS }); }
+// The deadline of a create, which names the neighbour that has not called.
+void create_alone(weirt_rank *rank)
+{
+    weirt_comm c;
+    weirt_pair pair = {};
+    weir_layout *bytes = nullptr;
+    weir_halo *halo = nullptr;
+    weirt_log_allow("");
+    bool fine = weirt_comm_open(rank, CREATE_MS, &c) && weirt_pair_open(rank, c.comm, 64, 3, &pair) &&
+                WEIRT_OK(rank, weir_layout_create_bytes(16, &bytes));
+    if (weirt_barrier(rank) && fine && rank->rank == 0) {
+        const weir_halo_part part = { pair.data, 7, bytes, bytes, 0, 32 };
+        const uint64_t since = weirt_now_ms();
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_halo_create(c.comm, &part, 1, nullptr, &halo));
+        const uint64_t took = weirt_now_ms() - since;
+        WEIRT_TEXT(rank, "rank 1 did not call weir_memory_send within 200 ms (for a halo)");
+        WEIRT_EXPECT(rank, took >= CREATE_MS && took < CREATE_MS + weirt_slack_ms());
+        WEIRT_EXPECT(rank, halo == nullptr);
+    }
+    weir_layout_destroy(bytes);
+    weirt_pair_close(rank, &pair, true);
+    weirt_comm_close(&c);
+}
+
+TEST_P(HaloFault, ANeighbourThatNeverCallsEndsCreate) { weirt_ranks_run(stage(), 2, create_alone, nullptr, 0); }
+
 TEST_P(HaloFault, ANeighbourThatNeverCallsEndsAPut) { lose({ IN_EXCHANGE, SILENT, WEIR_HALO_STORES }); }
 TEST_P(HaloFault, ANeighbourThatNeverCallsEndsAWait) { lose({ IN_EXCHANGE, SILENT, WEIR_HALO_LINES }); }
 

@@ -54,11 +54,13 @@ static const char *const expected_by[] = { "",
                                            "weir_port_channel_connect",
                                            "weir_memory_import" };
 
-/* The operation that an error concerns: one of the user's, or a part of creating a collective. */
+/* The operation that an error concerns: one of the user's, or a part of creating a collective or a halo. */
 static void describe_place(uint64_t number, uint64_t tag, char text[96])
 {
     if (tag == WEIRI_TAG_COLLECTIVE || tag == WEIRI_TAG_RAILS) {
         snprintf(text, 96, "for a collective");
+    } else if (tag == WEIRI_TAG_HALO) {
+        snprintf(text, 96, "for a halo");
     } else {
         snprintf(text, 96, "operation %llu with tag %llu", (unsigned long long)number, (unsigned long long)tag);
     }
