@@ -6,10 +6,12 @@
 #include <deque>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "weir/device/window.h"
 
+#include "test/harness/ranks.h"
 #include "test/harness/window.h"
 
 namespace {
@@ -298,6 +300,29 @@ TEST(WindowRing, ALongWaitAndAPollReportExactHeads)
     EXPECT_EQ(world.window(1)->taken[0], 1u);
     EXPECT_EQ(wait(world, 0, 0, 5), WEIR_ERR_TIMEOUT);
     EXPECT_EQ(world.window(1)->taken[0], 2u);
+}
+
+// A wait that goes on reports what it takes after its first report, too: a sender must not wait for room that there is.
+TEST(WindowRing, ALongWaitReportsWhatItTakesLater)
+{
+    World world(2, 1, 4, 64, 64, weirt_timeout_ms() * uint64_t{ 1000000 });
+    ASSERT_EQ(notify(world, 1, 0, 5), WEIR_OK);
+    ASSERT_EQ(wait(world, 0, 1, 5), WEIR_OK);
+    EXPECT_EQ(world.window(1)->taken[0], 0u);
+    weir_status waited = WEIR_PENDING;
+    std::thread waiter([&] { waited = wait(world, 0, 1, 5, 2); });
+    while (weir_arch_load_acquire_sys_u64(world.window(1)->taken) != 1 && // it has not reported the first word
+           weir_dev_control_status(&world.device(0).control) == WEIR_OK) {
+        std::this_thread::yield();
+    }
+    weir_status sent = WEIR_OK;
+    for (uint32_t tag : { 5u, 7u, 7u, 7u, 5u }) { // the last one needs the place of the first
+        sent = sent == WEIR_OK ? notify(world, 1, 0, tag) : sent;
+    }
+    waiter.join();
+    EXPECT_EQ(sent, WEIR_OK);
+    EXPECT_EQ(waited, WEIR_OK);
+    EXPECT_EQ(weir_window_states(world.window(0), 0)[1].head, 2u);
 }
 
 // A loop whose waits all find their notification ends after the communicator has failed.

@@ -33,7 +33,7 @@
 /* A word that no ring holds. */
 #define WEIR_WINDOW_NONE UINT64_MAX
 
-/* Failed looks at the rings after which a waiting thread reports its exact heads. */
+/* Looks in a row without a match after which a waiting thread reports its exact heads. */
 #define WEIR_WINDOW_CREDIT_LOOKS 16u
 
 WEIR_FN uint64_t weir_window_lap(uint64_t position, uint32_t count)
@@ -187,6 +187,7 @@ WEIR_FN uint32_t weir_window_end_ring(const weir_dev_window *window, uint32_t so
 #define WEIR_WINDOW_DUE 1u    /* the control block is to be checked */
 #define WEIR_WINDOW_STUCK 2u  /* every ring is full and holds no match */
 #define WEIR_WINDOW_REPORT 4u /* half of a ring is free, and its source does not know it */
+#define WEIR_WINDOW_MATCH 8u  /* a word was taken */
 
 /* Words that a look loads at once. */
 #define WEIR_WINDOW_BATCH 2
@@ -238,7 +239,7 @@ WEIR_FN uint32_t weir_window_look(const weir_dev_window *window, uint32_t index,
                 } else {
                     weir_arch_store_u64((weir_alias_u64 *)weir_window_passed(window, index), word);
                     left--;
-                    bits |= weir_spin_is_due(start + k) ? WEIR_WINDOW_DUE : 0;
+                    bits |= WEIR_WINDOW_MATCH | (weir_spin_is_due(start + k) ? WEIR_WINDOW_DUE : 0);
                     if (ahead == 0) {
                         words.lo++;
                         words.hi++;
@@ -349,6 +350,7 @@ WEIR_FN_COLD weir_status weir_window_collect_any(const weir_dev_window *window, 
 {
     uint32_t bits = 0;
     uint32_t looks = 0;
+    uint32_t idle = 0; /* looks since the last match */
     weir_status status = WEIR_OK;
     while (status == WEIR_OK) {
         bits = weir_window_look(window, index, source, tag, &count, bits, looks != 0);
@@ -356,8 +358,9 @@ WEIR_FN_COLD weir_status weir_window_collect_any(const weir_dev_window *window, 
             return weir_window_end_look(window, index, bits);
         }
         looks++;
-        if (WEIR_UNLIKELY(looks == WEIR_WINDOW_CREDIT_LOOKS || (bits & WEIR_WINDOW_REPORT) != 0)) {
-            weir_window_credit_all(window, index, looks == WEIR_WINDOW_CREDIT_LOOKS ? 1 : window->count / 2);
+        idle = (bits & WEIR_WINDOW_MATCH) != 0 ? 0 : idle + 1;
+        if (WEIR_UNLIKELY(idle == WEIR_WINDOW_CREDIT_LOOKS || (bits & WEIR_WINDOW_REPORT) != 0)) {
+            weir_window_credit_all(window, index, idle == WEIR_WINDOW_CREDIT_LOOKS ? 1 : window->count / 2);
         }
         status = (bits & WEIR_WINDOW_STUCK) != 0 ? WEIR_ERR_LIMIT : weir_window_step(window, index, looks);
     }
