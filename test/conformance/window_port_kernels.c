@@ -85,6 +85,12 @@ WEIR_FN weir_status call_once(const window_port_args *args, const weir_dev_windo
     if (args->op == WINDOW_PORT_ONE && self->number == 0) {
         status = weir_dev_window_put_notify(self, ranks, args->arrived, 1, args->leaves, 1, args->bytes, 0, block);
     }
+    if (args->op == WINDOW_PORT_SEND) {
+        for (uint32_t i = 0; i < args->rounds && status == WEIR_OK && self->number == 0; i++) {
+            status = weir_dev_window_notify(self, ranks, i, block);
+        }
+        return status;
+    }
     if (args->op != WINDOW_PORT_FLOOD) {
         return status == WEIR_OK ? weir_dev_window_wait(self, WEIR_ANY_RANK, 99, 1, block) : status;
     }

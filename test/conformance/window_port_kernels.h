@@ -19,7 +19,9 @@ enum {
     /* Each rank waits for a notification that nobody sends. */
     WINDOW_PORT_WAIT,
     /* Rank 0 of device 0 puts once to rank 0 of device 1 and notifies it. Then each rank waits as above. */
-    WINDOW_PORT_ONE
+    WINDOW_PORT_ONE,
+    /* Rank 0 of device 0 sends `rounds` notifications to rank 0 of device 1. */
+    WINDOW_PORT_SEND
 };
 
 typedef struct window_port_report {
@@ -50,7 +52,8 @@ WEIR_FN char window_port_pattern(uint32_t from, uint32_t round, uint64_t positio
 }
 
 const weir_kernel *window_port_kernel(void);
-/* Notifies rank 0 of device 1, without the port's part of windows. */
+/* Without the port's part of windows: rank 0 of the device waits for one notification more than WINDOW_PORT_SEND sends.
+ * With other ops it notifies rank 0 of device 1 (WINDOW_PORT_ONE), or itself. */
 const weir_kernel *window_near_kernel(void);
 
 #if defined(__cplusplus)

@@ -217,6 +217,29 @@ TEST_P(WindowPort, KernelsWithoutThePortsPartAreRefused)
     run_plan(stage(), { std::get<1>(GetParam()), 2, 1, 1, 0, WINDOW_PORT_ONE, 1, 8 }, without_port);
 }
 
+// Device 1 takes two notifications. Its report to device 0, which then has room again, is a request to a port channel.
+void takes_without_port(weirt_rank *rank)
+{
+    Bench b;
+    if (b.open(rank)) {
+        const bool takes = rank->rank == 1;
+        if (b.run(rank, takes ? window_near_kernel() : window_port_kernel())) {
+            WEIRT_STATUS(rank, takes ? WEIR_ERR_UNSUPPORTED : WEIR_OK, static_cast<weir_status>(b.report->status[0]));
+        }
+        if (takes) {
+            WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_comm_status(b.c.comm));
+            WEIRT_TEXT(rank, "device 0 is behind a port channel, but the kernel is compiled with WEIR_WINDOW_NO_PORT");
+        }
+        (void)weirt_barrier(rank);
+    }
+    b.close(rank);
+}
+
+TEST_P(WindowPort, WaitsWithoutThePortsPartEndInAnError)
+{
+    run_plan(stage(), { std::get<1>(GetParam()), 2, 1, 1, 2, WINDOW_PORT_SEND, 2, 8 }, takes_without_port);
+}
+
 // ---- trouble -------------------------------------------------------------------------------------------------------
 
 // Runs the kernel until the communicator fails. Its ranks receive that error, and no timeout.

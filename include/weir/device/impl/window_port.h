@@ -7,7 +7,7 @@
  *
  * Nothing here is inlined. A kernel file whose windows never leave a machine may define WEIR_WINDOW_NO_PORT before it
  * includes weir/device/window.h. Its kernels then need fewer registers. A call with a target behind a port channel
- * fails the communicator with WEIR_ERR_UNSUPPORTED.
+ * fails the communicator with WEIR_ERR_UNSUPPORTED, and so does a wait that must report words from there as taken.
  *
  * The caller fails the communicator for a request that cannot be posted (weir_window_port_fail): its window's rings
  * would otherwise miss a word for ever. */

@@ -265,7 +265,8 @@ WEIR_FN uint32_t weir_window_look(const weir_dev_window *window, uint32_t index,
     return bits;
 }
 
-/* Reports to the source device that this device's rank `index` has taken all words before `head`. */
+/* Reports to the source device that this device's rank `index` has taken all words before `head`. A report that cannot
+ * be posted fails the communicator: the device's senders would otherwise wait for room until the deadline. */
 WEIR_FN void weir_window_credit(const weir_dev_window *window, uint32_t index, uint32_t device, uint64_t head)
 {
     const uint64_t place = window->taken_at + (window->device * window->ranks + index) * sizeof(uint64_t);
@@ -273,8 +274,10 @@ WEIR_FN void weir_window_credit(const weir_dev_window *window, uint32_t index, u
     if (device == window->device) {
         weir_arch_store_release_dev_u64((uint64_t *)(shared + place), head);
     } else if (WEIR_UNLIKELY(shared == NULL)) {
-        (void)weir_window_port_value(window, device, place,
-                                     head); /* a failed channel ends the communicator by itself */
+        const weir_status status = weir_window_port_value(window, device, place, head);
+        if (status != WEIR_OK) {
+            (void)weir_window_port_fail(window, device, status);
+        }
     } else {
         weir_arch_store_release_sys_u64((uint64_t *)(shared + place), head);
     }
