@@ -545,3 +545,18 @@ void full_ring(weirt_rank *rank)
 TEST_P(Window, AWrongTagBehindAFullRingEndsAtOnce) { run(2, full_ring, 1, 4); }
 
 } // namespace
+void full_rings(weirt_rank *rank)
+{
+    Bench bench;
+    weirt_log_allow("");
+    const char *const texts[] = { "window: wait of rank 0 for any rank, tag 9",
+                                  "the rings of all devices are full and have no match; raise opts.notifications" };
+    if (open_script(rank, &bench, 1)) {
+        bench.run(rank, { { notify(0, 10, 8) } });
+        (void)weirt_barrier(rank);
+    }
+    expect_failed_wait(rank, &bench, { { wait(ANY, 9) } }, WEIR_ERR_LIMIT, texts, 2);
+}
+
+TEST_P(Window, AWrongTagOfAnyRankBehindFullRingsEndsAtOnce) { run(2, full_rings, 1, 4); }
+

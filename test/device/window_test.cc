@@ -246,6 +246,8 @@ TEST(WindowRing, AWaitForAnyRankNeedsAllRingsFull)
         ASSERT_EQ(notify(full, i % 2, 0, 5), WEIR_OK);
     }
     EXPECT_EQ(wait(full, 0, ANY, 6), WEIR_ERR_LIMIT);
+    EXPECT_EQ(full.device(0).control.record.note.peer, WEIR_NO_PEER); /* no ring alone is the reason */
+    EXPECT_EQ(full.device(0).control.record.note.numbers[1], WEIR_ANY_RANK);
 }
 
 // A count above the ring: a wait takes as it goes, a poll can never find so many.

@@ -1327,6 +1327,8 @@ MUTANTS = [
            "            (void)weir_window_port_fail(window, device, status);\n", "            (void)status;\n",
            "a report that cannot be posted is no error",
            port("WindowPort", "WaitsWithoutThePortsPartEndInAnError")),
+    Mutant("window-limit-any", RING, "weir_window_end_wait", "source == WEIR_ANY_RANK ? WEIR_NO_PEER : ", "",
+           "a wait for any rank names the first device only", window("WindowRing", "AWaitForAnyRankNeedsAllRingsFull")),
     Mutant("window-source", RING, "weir_window_matches", ": weir_window_source(word) == source", ": 1",
            "a wait takes notifications of any source", window("WindowRing", "WhatDoesNotMatchStays")),
     Mutant("window-tag", RING, "weir_window_matches", "weir_window_tag(word) == tag", "1",

@@ -324,6 +324,18 @@ static void describe_missing(const weir_dev_record *record, char *text)
                    ms % 1000 == 0 ? "s" : "ms");
 }
 
+/* Describes why a wait could never end. */
+static void describe_full_rings(const weir_dev_note *note, char *text)
+{
+    if (note->peer == WEIR_NO_PEER) {
+        (void)snprintf(text, TEXT_BYTES,
+                       "the rings of all devices are full and have no match; raise opts.notifications");
+    } else {
+        (void)snprintf(text, TEXT_BYTES, "the ring of device %u is full and has no match; raise opts.notifications",
+                       note->peer);
+    }
+}
+
 void weiri_record_text(const weir_comm *comm, weir_status status, char *text, size_t bytes)
 {
     weir_dev_record record = read_record(comm->control);
@@ -347,8 +359,7 @@ void weiri_record_text(const weir_comm *comm, weir_status status, char *text, si
     if (status == WEIR_ERR_TIMEOUT) {
         describe_missing(&record, why);
     } else if (status == WEIR_ERR_LIMIT && record.note.doing == WEIR_DOING_WINDOW_WAIT) {
-        (void)snprintf(why, sizeof why, "the ring of device %u is full and has no match; raise opts.notifications",
-                       record.note.peer);
+        describe_full_rings(&record.note, why);
     } else {
         (void)snprintf(why, sizeof why, "%s", weir_status_text(status));
     }

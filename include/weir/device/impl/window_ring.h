@@ -312,14 +312,11 @@ WEIR_FN_COLD weir_status weir_window_end_wait(const weir_dev_window *window, uin
                                               uint32_t tag, weir_status status)
 {
     weir_dev_control *control = window->barrier.control;
-    if (status == WEIR_ERR_LIMIT) {
-        return weir_dev_control_fail_in(
-            control, status,
-            weir_window_wait_note(window, window->to[weir_window_first_ring(window, source)].peer, index, source, tag));
-    }
     const uint32_t peer =
         source == WEIR_ANY_RANK ? WEIR_NO_PEER : window->to[weir_window_first_ring(window, source)].peer;
-    return weir_dev_control_end_wait(control, status, weir_window_wait_note(window, peer, index, source, tag));
+    const weir_dev_note note = weir_window_wait_note(window, peer, index, source, tag);
+    return status == WEIR_ERR_LIMIT ? weir_dev_control_fail_in(control, status, note)
+                                    : weir_dev_control_end_wait(control, status, note);
 }
 
 /* The end of a look that has found all matches. One acquire is enough for all words that the wait has taken. */
