@@ -59,8 +59,8 @@ typedef struct weir_window_info {
  * others wait for it until their timeout: comm is NULL or has failed, opts.size is 0, or the group is empty, unsorted,
  * too large, or without this rank.
  *
- * WEIR_ERR_LIMIT: the group has more than 64 ranks, or the memory of notifications exceeds the device's memory; the
- * text has the bytes. WEIR_ERR_MISMATCH: devices differ in ranks, notifications, kind or host_ranks. */
+ * WEIR_ERR_LIMIT: the group has more than 64 ranks, or the window needs more memory than the device has; the text has
+ * the bytes. WEIR_ERR_MISMATCH: devices differ in ranks, notifications, kind or host_ranks. */
 WEIR_API WEIR_NODISCARD weir_status weir_window_create(weir_comm *comm, const weir_window_opts *opts,
                                                        weir_window **out);
 WEIR_API void weir_window_destroy(weir_window *window);

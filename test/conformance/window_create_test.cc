@@ -167,7 +167,7 @@ std::vector<Wrong> wrongs()
         { changed(1u << 31, 4, WEIR_MEMORY_DEVICE, 0), true, WEIR_ERR_LIMIT,
           "3 devices of 2147483648 ranks each, but at most 1073741824 ranks are possible", failed },
         { changed(300000000, 1u << 20, WEIR_MEMORY_DEVICE, 0), true, WEIR_ERR_LIMIT,
-          "the notifications of 300000000 ranks from 3 devices take 15099", failed },
+          "300000000 ranks on each of 3 devices, with 1048576 notifications of each device, take 15099", failed },
         { changed(2, 4, WEIR_MEMORY_DEVICE, 0), false, WEIR_ERR_INVALID, "weir_window_create: out is NULL", failed },
     };
 }
@@ -195,6 +195,49 @@ void one_is_wrong(weirt_rank *rank)
 }
 
 TEST_P(WindowCreate, ErrorsOfOneDeviceReachAll) { weirt_ranks_run(stage(), 3, one_is_wrong, nullptr, 0); }
+
+// Rank 1 needs one byte more than its device has. Rings in host memory take none of the device's.
+void memory_is_short(weirt_rank *rank)
+{
+    weirt_comm c;
+    const weir_window_layout at = weir_window_layout_of(2, 1000, 16);
+    const struct {
+        weir_memory_kind kind;
+        uint64_t needed;
+        uint64_t memory;
+        bool fits;
+    } plans[] = { { WEIR_MEMORY_DEVICE, at.shared_bytes + at.private_bytes, at.shared_bytes + at.private_bytes - 1,
+                    false },
+                  { WEIR_MEMORY_DEVICE, at.shared_bytes + at.private_bytes, at.shared_bytes + at.private_bytes, true },
+                  { WEIR_MEMORY_DEVICE, at.shared_bytes + at.private_bytes, 0, true },
+                  { WEIR_MEMORY_HOST, at.private_bytes, at.private_bytes - 1, false },
+                  { WEIR_MEMORY_HOST, at.private_bytes, at.shared_bytes + at.private_bytes - 1, true } };
+    if (weirt_comm_open(rank, 0, &c)) {
+        weir_device_info info;
+        weir_device_get_info(c.device, &info, sizeof info);
+        for (const auto &plan : plans) {
+            weir_window *window = nullptr;
+            weir_window_opts opts = opts_of(1000, 8);
+            opts.kind = plan.kind;
+            weirt_device_memory(c.device, rank->rank == 1 ? plan.memory : info.memory_bytes);
+            WEIRT_STATUS(rank, plan.fits ? WEIR_OK : WEIR_ERR_LIMIT, weir_window_create(c.comm, &opts, &window));
+            if (!plan.fits) {
+                WEIRT_TEXT(rank, (std::string(rank->rank == 1 ? "" : "rank 1 failed: ") +
+                                  "weir_window_create: 1000 ranks on each of 2 devices, with 8 notifications of each "
+                                  "device, take " +
+                                  std::to_string(plan.needed) + " bytes of the device, which has " +
+                                  std::to_string(plan.memory))
+                                     .c_str());
+            }
+            (void)weirt_barrier(rank);
+            weir_window_destroy(window);
+        }
+        weirt_device_memory(c.device, info.memory_bytes);
+    }
+    weirt_comm_close(&c);
+}
+
+TEST_P(WindowCreate, MoreMemoryThanTheDeviceHas) { weirt_ranks_run(stage(), 2, memory_is_short, nullptr, 0); }
 
 // More ranks than a channel has credits for.
 void many_ranks(weirt_rank *rank)

@@ -27,6 +27,8 @@ static bool open_joined(weirt_rank *rank, const char *id, uint32_t index, uint32
            WEIRT_OK(rank, weir_comm_create(out->boot, out->device, &comm_opts, &out->comm));
 }
 
+void weirt_device_memory(weir_device *device, uint64_t bytes) { device->info.memory_bytes = bytes; }
+
 bool weirt_comm_open(weirt_rank *rank, uint32_t timeout_ms, weirt_comm *out)
 {
     weir_unique_id id;

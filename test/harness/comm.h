@@ -20,6 +20,10 @@ bool weirt_comm_open(weirt_rank *rank, uint32_t timeout_ms, weirt_comm *out);
 bool weirt_comm_open_kernels(weirt_rank *rank, uint32_t kernel_timeout_ms, weirt_comm *out);
 void weirt_comm_close(weirt_comm *comm);
 
+/* From now on the device says that it has so much memory; 0: it does not know. What it allocates stays possible, except
+ * on the CPU. */
+void weirt_device_memory(weir_device *device, uint64_t bytes);
+
 /* A job of this rank alone, as a survivor creates it. */
 bool weirt_comm_open_alone(weirt_rank *rank, weirt_comm *out);
 

@@ -132,11 +132,14 @@ static weir_status take_opts(weir_window *window, const weir_window_opts *opts)
     window->ranks = ranks;
     window->count = 2 * next_power_of_two(notifications);
     window->layout = weir_window_layout_of(window->team.size, ranks, window->count);
-    return window->layout.shared_bytes <= info.memory_bytes
+    const uint64_t rings = opts->kind == WEIR_MEMORY_DEVICE ? window->layout.shared_bytes : 0;
+    const uint64_t bytes = rings + window->layout.private_bytes;
+    return info.memory_bytes == 0 || bytes <= info.memory_bytes /* 0: the device does not know it */
                ? WEIR_OK
                : weiri_fail(WEIR_ERR_LIMIT,
-                            "%s: the notifications of %u ranks from %u devices take %llu bytes; the device has %llu",
-                            call, ranks, window->team.size, (unsigned long long)window->layout.shared_bytes,
+                            "%s: %u ranks on each of %u devices, with %u notifications of each device, take %llu bytes "
+                            "of the device, which has %llu",
+                            call, ranks, window->team.size, window->count / 2, (unsigned long long)bytes,
                             (unsigned long long)info.memory_bytes);
 }
 
