@@ -737,6 +737,10 @@ def window(program):
            [("own", ranks, size, 0) for ranks in (2, 4) for size in (1000, 4096)], "ranks of one device")
     expect([(row["devices"], row["wrong"]) for row in rows_of("-g", "4", "--shape", "rate", "--one-way")] == [(4, 0)],
            "one way")
+    for devices, senders, *arguments in ((2, 2), (2, 2, "--one-way"), (1, 1, "--one-way")):
+        row, = rows_of("-g", str(devices), "--shape", "bandwidth", "--ranks", "2", "--sizes", "1M", *arguments)
+        rate = senders * 2 * row["bytes"] / row["time_us"] / 1e3
+        expect(abs(row["gbytes_s"] - rate) <= 0.01 * rate + 0.005, f"{row}, but a device sends {rate} GB/s")
     result = start(program, "window", "--device", "cpu", "--ranks", "2000", "--shape", "barrier")
     expect(result.returncode == 1 and "2000 ranks of 2 threads, but only 32 fit" in result.stdout, "too many ranks")
     result = start(program, "window", "--device", "cpu", "-g", "1", "--ranks", "3", "--shape", "latency")

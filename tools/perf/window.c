@@ -205,6 +205,8 @@ static void report(const window_bench *bench, const window_shape *shape, const v
     const window_args *args = &bench->args;
     const uint32_t senders = args->one_way ? args->all / 2 : args->all;
     const double messages = (double)senders * args->batch;
+    /* One way, the devices of the other half send nothing. */
+    const double of_device = (double)(senders < bench->ranks ? senders : bench->ranks) * args->batch;
     const bool latency = shape == &window_shapes[WINDOW_LATENCY];
     const bool barrier = shape == &window_shapes[WINDOW_BARRIER];
     const double part = latency ? 0.5 : 1; /* of a round */
@@ -223,9 +225,7 @@ static void report(const window_bench *bench, const window_shape *shape, const v
         perf_real("p95_us", perf_percentile(ours->us, ours->count, 0.95) * part, 3),
         perf_real("hand_us", by_hand, 3),
         perf_real("ratio", us / by_hand, 3),
-        /* Of all senders of a device. */
-        perf_real("gbytes_s", latency || barrier ? NAN : messages * (double)args->bytes / bench->rank->ranks / us / 1e3,
-                  2),
+        perf_real("gbytes_s", latency || barrier ? NAN : of_device * (double)args->bytes / us / 1e3, 2),
         perf_real("mmsg_s", latency || barrier ? NAN : messages / us, 3),
         perf_real("hand_mmsg_s", latency || barrier ? NAN : messages / by_hand, 3),
         perf_count("wrong", ours->wrong + hand->wrong),
