@@ -16,7 +16,10 @@ constexpr uint64_t PART = 64;
 struct Window : windows::World {
     int failed = 0;
 
-    Window(uint32_t devices, uint32_t ranks, uint32_t count) : World(devices, ranks, count, PART, PART, WAIT_NS) {}
+    Window(uint32_t devices, uint32_t ranks, uint32_t count, uint64_t stride = PART)
+        : World(devices, ranks, count, stride, PART, WAIT_NS)
+    {
+    }
     void check(weir_status status) { failed |= status != WEIR_OK; }
     // Word `index` of the part of rank `number` in memory 0.
     uint64_t &part(uint32_t number, uint64_t index)
@@ -212,37 +215,73 @@ TEST(LitmusWindow, NotificationsComeOnceAndInTheOrderOfTheirSource)
     holds<Laps<4>>(WEIRT_WEAK_NO_ATOMIC);
 }
 
-// Rank 0 sends tag 1 and then tag 2, and rank 1 tag 3; the waiter takes tag 2 before tag 1, round after round.
+// Rank 0 sends tag 1 and then tag 2 behind data, and rank 1 tag 3; the waiter takes tag 2 before tag 1 and reads the
+// data, round after round. Tag 2 is the second word of the ring or the third.
 struct Behind : Window {
     static constexpr uint32_t threads = 3;
     static uint32_t device(uint32_t i) { return i == 2; }
-    uint32_t taken[2] = {};
+    uint64_t seen[2] = {};
 
     Behind() : Window(2, 2, 4) {}
     void thread(uint32_t i)
     {
-        for (uint32_t round = 0; round < 4; round++) {
+        for (uint64_t round = 1; round <= 4; round++) {
             if (i == 0) {
+                write(part(0, 0), round);
+                put(0, 2, 0);
                 notify(0, 2, 1);
                 notify(0, 2, 2);
                 wait(0, 2, 9);
             } else if (i == 1) {
+                write(part(1, 1), round);
+                put(1, 2, 1);
                 notify(1, 2, 3);
                 wait(1, 2, 9);
             } else {
                 wait(2, 0, 2);
+                seen[0] = seen[0] * 10 + read(part(2, 0));
                 wait(2, WEIR_ANY_RANK, 3);
+                seen[1] = seen[1] * 10 + read(part(2, 1));
                 wait(2, 0, 1);
-                taken[0]++;
                 notify(2, 0, 9);
                 notify(2, 1, 9);
             }
         }
     }
-    bool right() const { return failed == 0 && taken[0] == 4; }
+    bool right() const { return failed == 0 && seen[0] == 1234 && seen[1] == 1234; }
 };
 
-TEST(LitmusWindow, WordsTakenBehindTheHeadAreSteppedOver) { holds<Behind>(WEIRT_WEAK_NO_ATOMIC); }
+TEST(LitmusWindow, WordsTakenBehindTheHeadAreSteppedOver) { holds<Behind>(MAPPED_ORDERS | WEIRT_WEAK_NO_ATOMIC); }
+
+// Two groups of device 0 send as its rank 0, each behind its own data. The waiter takes each group's notifications in
+// their order, and sees the data of both.
+struct OneRank : Window {
+    static constexpr uint32_t threads = 3;
+    static uint32_t device(uint32_t i) { return i == 2; }
+    static constexpr uint32_t sends = 3;
+    uint32_t next[2] = {};
+
+    OneRank() : Window(2, 1, 4) {}
+    void thread(uint32_t i)
+    {
+        for (uint32_t k = 0; k < sends && i < 2; k++) {
+            const weir_dev_window_rank self = rank(0);
+            const uint64_t at = 8 * (sends * i + k);
+            write(part(0, at / 8), 10 * i + k);
+            check(weir_dev_window_put_notify(&self, 1, 0, at, 0, at, 8, 10 * i + k, thread_coop()));
+        }
+        for (uint32_t k = 0; k < 2 * sends && i == 2; k++) {
+            const weir_dev_notification taken = take(1, 0, WEIR_ANY_TAG);
+            const uint32_t group = taken.tag / 10 % 2;
+            failed |= taken.source != 0 || taken.tag != 10 * group + next[group] ||
+                      read(part(1, sends * group + next[group])) != taken.tag;
+            next[group]++;
+        }
+    }
+    bool right() const { return failed == 0 && next[0] == sends && next[1] == sends; }
+};
+
+TEST(LitmusWindow, GroupsMaySendAsOneRank) { holds<OneRank>(MAPPED_ORDERS | WEIRT_WEAK_NO_ATOMIC); }
 
 // Rank 1 reads each word before it answers; rank 0 overwrites the source, and puts again, after the answer.
 struct Reuse : Window {
@@ -278,7 +317,7 @@ struct Blocks : Window {
     weirt_weak_block block[2] = {};
     uint64_t seen[4] = {};
 
-    Blocks() : Window(2, 1, 4) {}
+    Blocks(uint32_t devices = 2, uint32_t ranks = 1, uint64_t stride = PART) : Window(devices, ranks, 4, stride) {}
     weir_coop coop(uint32_t i)
     {
         weir_coop coop = weir_coop_part(i % 2, 2);
@@ -339,6 +378,31 @@ TEST(LitmusWindow, ANotifyCoversThePutsOfAllThreads)
 TEST(LitmusWindow, APutNotifyOfNoBytesCoversThePutsOfAllThreads)
 {
     holds<GroupNotify<true>>(MAPPED_ORDERS | WEIRT_WEAK_NO_BARRIER);
+}
+
+// Ranks 0 and 1 of one device have the same part. A put_notify from a place to itself copies nothing, and the other
+// rank sees what both threads of the group wrote there.
+struct GroupEqual : Blocks {
+    static uint32_t device(uint32_t) { return 0; }
+
+    GroupEqual() : Blocks(1, 2, 0) {}
+    void thread(uint32_t i)
+    {
+        const weir_dev_window_rank self = at(0, i / 2);
+        if (i < 2) {
+            write(word(0, 0, 2 * i), 5 + i);
+            check(weir_dev_window_put_notify(&self, 1, 0, 0, 0, 0, 32, 4, coop(i)));
+        } else {
+            check(weir_dev_window_wait(&self, 0, 4, 1, coop(i)));
+            seen[i] = read(word(0, 0, 0)) * 10 + read(word(0, 0, 2));
+        }
+    }
+    bool right() const { return failed == 0 && seen[2] == 56 && seen[3] == 56; }
+};
+
+TEST(LitmusWindow, APutNotifyBetweenEqualAddressesSendsWhatWasWrittenThere)
+{
+    holds<GroupEqual>(OWN_ORDERS | WEIRT_WEAK_NO_BARRIER);
 }
 
 // Every thread gets the source and tag of each of three takes, and the result of polls.
