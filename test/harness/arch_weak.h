@@ -22,6 +22,11 @@ void weirt_weak_store(void *p, size_t bytes, uint64_t v, int order, int scope);
 uint64_t weirt_weak_fetch_add(void *p, uint64_t v, int order, int scope);
 uint64_t weirt_weak_fetch_or(void *p, uint64_t v, int order, int scope);
 uint64_t weirt_weak_compare_exchange(void *p, uint64_t expected, uint64_t v, int order, int scope);
+/* A fence with an order of __ATOMIC_ACQUIRE or __ATOMIC_RELEASE, and atomic accesses whose order is that of the fence
+ * behind or before them alone. */
+void weirt_weak_fence(int order, int scope);
+uint64_t weirt_weak_load_before_fence(const void *p, size_t bytes, int scope);
+void weirt_weak_store_behind_fence(void *p, size_t bytes, uint64_t v, int scope);
 /* Ordinary accesses of any size; each 8-byte word is one access. */
 void weirt_weak_read(const void *p, void *v, size_t bytes);
 void weirt_weak_write(void *p, const void *v, size_t bytes);
@@ -46,6 +51,9 @@ uint32_t weirt_weak_multiprocessor(void);
 #define WEIR_CPU_FETCH_OR(p, v, order, scope) weirt_weak_fetch_or(p, v, order, WEIRT_WEAK_##scope)
 #define WEIR_CPU_COMPARE_EXCHANGE(p, expected, v, order, scope) \
     weirt_weak_compare_exchange(p, expected, v, order, WEIRT_WEAK_##scope)
+#define WEIR_CPU_FENCE(order, scope) weirt_weak_fence(order, WEIRT_WEAK_##scope)
+#define WEIR_CPU_LOAD_BEFORE_FENCE(p, scope) weirt_weak_load_before_fence(p, sizeof *(p), WEIRT_WEAK_##scope)
+#define WEIR_CPU_STORE_BEHIND_FENCE(p, v, scope) weirt_weak_store_behind_fence(p, sizeof *(p), v, WEIRT_WEAK_##scope)
 #define WEIR_CPU_READ(p, v) weirt_weak_read(p, &(v), sizeof *(p))
 #define WEIR_CPU_WRITE(p, v) weirt_weak_write(p, &(v), sizeof *(p))
 #define WEIR_CPU_MULTIPROCESSOR() weirt_weak_multiprocessor()

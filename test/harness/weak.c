@@ -46,7 +46,8 @@ typedef struct access {
     uint32_t bytes;
     bool acquire;
     bool release;
-    int strength; /* WEIRT_WEAK_PLAIN, _DEV, _SYS */
+    bool behind_fence; /* releases what the last fence did */
+    int strength;      /* WEIRT_WEAK_PLAIN, _DEV, _SYS */
 } access;
 
 typedef struct thread {
@@ -56,6 +57,8 @@ typedef struct thread {
     bool done;
     const weirt_weak_block *waits_at; /* NULL unless it waits at a barrier */
     clock_vector clock;
+    clock_vector fenced[2]; /* clock at the last release fence, by scope (DEV, SYS) */
+    clock_vector loaded[2]; /* what an acquire fence of that scope would merge */
 } thread;
 
 typedef struct memory {
@@ -268,6 +271,11 @@ static void check_access(const access *a, bool writes)
 
 /* ---- accesses --------------------------------------------------------------------------------------- */
 
+static int strength_of(int scope)
+{
+    return scope == WEIRT_WEAK_SYS && (m->options.without & WEIRT_WEAK_NO_SYSTEM) != 0 ? WEIRT_WEAK_DEV : scope;
+}
+
 static access begin(const void *p, size_t bytes, int order, int strength)
 {
     uint32_t without = m->options.without;
@@ -278,7 +286,8 @@ static access begin(const void *p, size_t bytes, int order, int strength)
     a.bytes = (uint32_t)bytes;
     a.acquire = (order == __ATOMIC_ACQUIRE || order == __ATOMIC_ACQ_REL) && (without & WEIRT_WEAK_NO_ACQUIRE) == 0;
     a.release = (order == __ATOMIC_RELEASE || order == __ATOMIC_ACQ_REL) && (without & WEIRT_WEAK_NO_RELEASE) == 0;
-    a.strength = strength == WEIRT_WEAK_SYS && (without & WEIRT_WEAK_NO_SYSTEM) != 0 ? WEIRT_WEAK_DEV : strength;
+    a.behind_fence = false;
+    a.strength = strength_of(strength);
     return a;
 }
 
@@ -287,21 +296,27 @@ static uint64_t mask_of(const access *a)
     return (a->bytes == 8 ? ~(uint64_t)0 : ((uint64_t)1 << 8 * a->bytes) - 1) << 8 * a->shift;
 }
 
-/* Reads the value. Merges the clock of its releases if both scopes cover the other thread's device. */
+/* Merges the clock of the value's releases if both scopes cover the other thread's device. */
+static void learn_released(clock_vector to, const value *v, int strength)
+{
+    for (uint32_t device = 0; device < DEVICES; device++) {
+        bool same = device == self->device;
+        if (same) {
+            learn(to, v->released[0][device]);
+        }
+        if (same || strength == WEIRT_WEAK_SYS) {
+            learn(to, v->released[1][device]);
+        }
+    }
+}
+
+/* Reads the value. */
 static uint64_t take(const access *a, uint32_t index)
 {
     const value *v = &m->values[index];
     meet(index);
     if (a->acquire) {
-        for (uint32_t device = 0; device < DEVICES; device++) {
-            bool same = device == self->device;
-            if (same) {
-                learn(self->clock, v->released[0][device]);
-            }
-            if (same || a->strength == WEIRT_WEAK_SYS) {
-                learn(self->clock, v->released[1][device]);
-            }
-        }
+        learn_released(self->clock, v, a->strength);
     }
     return (v->bits & mask_of(a)) >> 8 * a->shift;
 }
@@ -330,6 +345,9 @@ static void put(const access *a, uint32_t previous, uint64_t bits, bool joined, 
     if (a->release) {
         learn(v->released[a->strength == WEIRT_WEAK_SYS][self->device], self->clock);
     }
+    for (int k = 0; k <= (a->strength == WEIRT_WEAK_SYS) && a->behind_fence; k++) {
+        learn(v->released[k][self->device], self->fenced[k]);
+    }
     meet(index);
 }
 
@@ -340,13 +358,18 @@ static uint64_t load(const void *p, size_t bytes, int order, int strength)
     return take(&a, choose_read(a.word));
 }
 
+static void store_at(const access *a, uint64_t v)
+{
+    check_access(a, true);
+    /* A store to a part of a word needs the rest of the word's newest value. */
+    bool part = a->bytes != 8;
+    put(a, part ? a->word->newest : choose_previous(a->word), v, part, false);
+}
+
 static void store(void *p, size_t bytes, uint64_t v, int order, int strength)
 {
     access a = begin(p, bytes, order, strength);
-    check_access(&a, true);
-    /* A store to a part of a word needs the rest of the word's newest value. */
-    bool part = bytes != 8;
-    put(&a, part ? a.word->newest : choose_previous(a.word), v, part, false);
+    store_at(&a, v);
 }
 
 static uint64_t update(void *p, uint64_t v, bool add, int order, int strength)
@@ -417,6 +440,47 @@ uint64_t weirt_weak_compare_exchange(void *p, uint64_t expected, uint64_t v, int
     const uint64_t old = *(uint64_t *)p;
     *(uint64_t *)p = old == expected ? v : old;
     return old;
+}
+
+void weirt_weak_fence(int order, int scope)
+{
+    if (self == NULL) {
+        return;
+    }
+    const bool sys = strength_of(scope) == WEIRT_WEAK_SYS;
+    if (order == __ATOMIC_RELEASE && (m->options.without & WEIRT_WEAK_NO_RELEASE) == 0) {
+        learn(self->fenced[0], self->clock);
+        if (sys) {
+            learn(self->fenced[1], self->clock);
+        }
+    }
+    if (order == __ATOMIC_ACQUIRE && (m->options.without & WEIRT_WEAK_NO_ACQUIRE) == 0) {
+        learn(self->clock, self->loaded[sys]);
+    }
+}
+
+uint64_t weirt_weak_load_before_fence(const void *p, size_t bytes, int scope)
+{
+    if (self == NULL) {
+        return weirt_weak_load(p, bytes, __ATOMIC_RELAXED, scope);
+    }
+    access a = begin(p, bytes, __ATOMIC_RELAXED, scope);
+    check_access(&a, false);
+    const uint32_t index = choose_read(a.word);
+    learn_released(self->loaded[0], &m->values[index], WEIRT_WEAK_DEV);
+    learn_released(self->loaded[1], &m->values[index], a.strength);
+    return take(&a, index);
+}
+
+void weirt_weak_store_behind_fence(void *p, size_t bytes, uint64_t v, int scope)
+{
+    if (self == NULL) {
+        weirt_weak_store(p, bytes, v, __ATOMIC_RELAXED, scope);
+        return;
+    }
+    access a = begin(p, bytes, __ATOMIC_RELAXED, scope);
+    a.behind_fence = true;
+    store_at(&a, v);
 }
 
 void weirt_weak_read(const void *p, void *v, size_t bytes)

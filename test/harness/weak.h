@@ -4,8 +4,9 @@
  * that its thread knows, and a load may return any value that is not older than those. So stores to different words
  * become visible in any order, and loads return stale values, as with store buffers and caches. A thread knows its own
  * accesses. An acquire that reads a release's value adds the knowledge of the releasing thread, if both scopes cover
- * the other's device. A barrier of a block gives each of its threads the knowledge of all. A value that was overwritten
- * long ago is forgotten, which lets spins end.
+ * the other's device. So do a store behind a release fence, with what its thread knew at the fence, and an acquire
+ * fence, for the loads before it. A barrier of a block gives each of its threads the knowledge of all. A value that was
+ * overwritten long ago is forgotten, which lets spins end.
  *
  * Conflicting accesses are counted as races unless they are ordered, or both are atomic in a scope that covers the
  * other's device. Loads are not delayed. If a later store of the same thread could be seen before a load is done, this

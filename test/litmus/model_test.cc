@@ -91,6 +91,53 @@ TEST(LitmusModel, ReadModifyWritesKeepAReleaseAlive)
     holds<ReleaseSequence>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE | WEIRT_WEAK_NO_ATOMIC);
 }
 
+// A release fence before a store, and an acquire fence behind a load, order data as their accesses would. `scope` is
+// that of the release fence, of threads on one device or on two.
+enum { NO_FENCE, FENCE_DEV, FENCE_SYS, FENCE_EARLY };
+template <int release, bool acquire, bool mapped> struct Fenced : TwoWords {
+    static uint32_t device(uint32_t i) { return mapped ? i : 0; }
+    uint64_t data = 0;
+    uint64_t seen = 7;
+
+    static void fence()
+    {
+        if (release == FENCE_DEV) {
+            weir_arch_fence_dev();
+        } else {
+            weir_arch_fence_sys();
+        }
+    }
+    void thread(uint32_t i)
+    {
+        if (i == 0) {
+            if (release == FENCE_EARLY) {
+                fence();
+            }
+            write(data, 7);
+            if (release == FENCE_DEV || release == FENCE_SYS) {
+                fence();
+            }
+            weir_arch_store_behind_fence_sys_u64(&x, 1);
+        } else if (weir_arch_load_before_acquire_sys_u64(&x) == 1) {
+            if (acquire) {
+                weir_arch_fence_acquire_sys();
+            }
+            seen = read(data);
+        }
+    }
+    bool right() const { return seen == 7; }
+};
+
+TEST(LitmusModel, FencesCarryTheOrderOfTheAccessesBesideThem)
+{
+    holds<Fenced<FENCE_SYS, true, true>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE | WEIRT_WEAK_NO_SYSTEM);
+    holds<Fenced<FENCE_DEV, true, false>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);
+    fails<Fenced<FENCE_DEV, true, true>>();
+    fails<Fenced<NO_FENCE, true, false>>();
+    fails<Fenced<FENCE_EARLY, true, false>>();
+    fails<Fenced<FENCE_SYS, false, true>>();
+}
+
 // Bytes of one word that belong to two threads do not race, and no byte is lost.
 struct Bytes : TwoWords {
     void thread(uint32_t i)

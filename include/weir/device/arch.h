@@ -9,7 +9,7 @@
  * Orders belong to operations, because the thread sanitizer understands those. Fences occur only in front of a NIC's
  * doorbell, and between the accesses of a notification.
  *
- * On the CPU everything is built on the six WEIR_CPU_ macros below. A test of memory orders replaces them, because a
+ * On the CPU everything is built on the WEIR_CPU_ macros below. A test of memory orders replaces them, because a
  * CPU's own memory hides most errors: it sets WEIR_ARCH_MODEL to the name of a header that defines them for a simulated
  * memory. */
 #ifndef WEIR_DEVICE_ARCH_H
@@ -114,6 +114,10 @@ WEIR_FN uint64_t weir_cpu_compare_exchange(uint64_t *p, uint64_t expected, uint6
     (void)__atomic_compare_exchange_n(p, &expected, v, 0, order, __ATOMIC_RELAXED);
     return expected;
 }
+/* A fence of a GPU, with the loads before it or the stores behind it. On a CPU these carry its order. */
+#define WEIR_CPU_FENCE(order, scope) ((void)0)
+#define WEIR_CPU_LOAD_BEFORE_FENCE(p, scope) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+#define WEIR_CPU_STORE_BEHIND_FENCE(p, v, scope) __atomic_store_n(p, v, __ATOMIC_RELEASE)
 /* Ordinary accesses of the type of `*p`. A GPU uses these two as well. */
 #define WEIR_CPU_READ(p, v) ((v) = *(p))
 #define WEIR_CPU_WRITE(p, v) (*(p) = (v))
@@ -394,15 +398,18 @@ WEIR_FN uint64_t weir_arch_load_before_acquire_sys_u64(const uint64_t *p)
 #if defined(__CUDA_ARCH__)
     return weir_arch_load_relaxed_sys_u64(p);
 #else
-    return WEIR_CPU_LOAD(p, __ATOMIC_ACQUIRE, SYS);
+    return WEIR_CPU_LOAD_BEFORE_FENCE(p, SYS);
 #endif
 }
 
+#if defined(__CUDA_ARCH__)
+#define WEIR_ARCH_FENCE(instruction, order, scope) asm volatile(instruction ";" ::: "memory")
+#else
+#define WEIR_ARCH_FENCE(instruction, order, scope) WEIR_CPU_FENCE(order, scope)
+#endif
 WEIR_FN void weir_arch_fence_acquire_sys(void)
 {
-#if defined(__CUDA_ARCH__)
-    asm volatile(WEIR_ARCH_FENCE_ACQUIRE ".sys;" ::: "memory");
-#endif
+    WEIR_ARCH_FENCE(WEIR_ARCH_FENCE_ACQUIRE ".sys", __ATOMIC_ACQUIRE, SYS);
 }
 
 /* A load, a fence and a store of one thread, in this order. The store is a release, and follows the load: a GPU's fence
@@ -417,19 +424,8 @@ WEIR_FN uint64_t weir_arch_load_before_fence_u64(const uint64_t *p)
 #endif
 }
 
-WEIR_FN void weir_arch_fence_dev(void)
-{
-#if defined(__CUDA_ARCH__)
-    asm volatile(WEIR_ARCH_FENCE_RELEASE ".gpu;" ::: "memory");
-#endif
-}
-
-WEIR_FN void weir_arch_fence_sys(void)
-{
-#if defined(__CUDA_ARCH__)
-    asm volatile(WEIR_ARCH_FENCE_RELEASE ".sys;" ::: "memory");
-#endif
-}
+WEIR_FN void weir_arch_fence_dev(void) { WEIR_ARCH_FENCE(WEIR_ARCH_FENCE_RELEASE ".gpu", __ATOMIC_RELEASE, DEV); }
+WEIR_FN void weir_arch_fence_sys(void) { WEIR_ARCH_FENCE(WEIR_ARCH_FENCE_RELEASE ".sys", __ATOMIC_RELEASE, SYS); }
 
 /* Keeps the instructions behind it there. Otherwise ptxas moves comparisons of values that are still being loaded
  * before a fence, and the fence begins only when the loads have ended. */
@@ -445,7 +441,7 @@ WEIR_FN void weir_arch_store_behind_fence_dev_u64(uint64_t *p, uint64_t v)
 #if defined(__CUDA_ARCH__)
     weir_arch_store_relaxed_dev_u64(p, v);
 #else
-    weir_arch_store_release_dev_u64(p, v);
+    WEIR_CPU_STORE_BEHIND_FENCE(p, v, DEV);
 #endif
 }
 
@@ -454,7 +450,7 @@ WEIR_FN void weir_arch_store_behind_fence_sys_u64(uint64_t *p, uint64_t v)
 #if defined(__CUDA_ARCH__)
     weir_arch_store_relaxed_sys_u64(p, v);
 #else
-    weir_arch_store_release_sys_u64(p, v);
+    WEIR_CPU_STORE_BEHIND_FENCE(p, v, SYS);
 #endif
 }
 
