@@ -291,6 +291,101 @@ void small_puts(weirt_rank *rank)
 
 TEST_P(Window, PutsToItselfAndOfNoBytes) { run(2, small_puts, 2, 4); }
 
+// ---- groups --------------------------------------------------------------------------------------------------------
+
+// Every call by a group of this kind. Rank 0 of each device, and rank 1 unless the group is the grid, exchange with the
+// same rank of the other device. The grid's two blocks call as rank 0.
+void calls_of(weirt_rank *rank, Bench *bench, uint32_t group)
+{
+    const bool grid = group == WEIRT_GROUP_GRID;
+    const uint32_t other = 1 - rank->rank;
+    weir_device *device = bench->c.device;
+    const std::vector<char> zeros(2 * PART);
+    std::vector<char> got(2 * PART);
+    std::vector<char> right(2 * PART);
+    Script script(2);
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t peer = 2 * other + (grid ? 0 : i);
+        weirt_window_step put = put_notify(peer, 0, 0, 100, 30);
+        weirt_window_step get = put_notify(peer, 0, 120, 130, 33); // from the peer's memory 0 to memory 1
+        put.call = WEIRT_CALL_PUT;
+        get.call = WEIRT_CALL_GET;
+        get.remote_memory = 0;
+        get.local_memory = 1;
+        weirt_window_step until = poll(peer, 2);
+        until.call = WEIRT_CALL_POLL_UNTIL;
+        script[i] = { put_notify(peer, 1, 64, 0, 50),
+                      put,
+                      notify(peer, 2),
+                      wait(peer, 1),
+                      until,
+                      notify(peer, 3),
+                      take(ANY, WEIR_ANY_TAG, 3),
+                      get,
+                      step_of(WEIRT_CALL_FLUSH, ANY, 0),
+                      notify(peer, 4), // the peer may change its memory
+                      wait(peer, 4) };
+        for (weirt_window_step &step : script[i]) {
+            step.group = group;
+            step.as = grid ? 1 : 0;
+        }
+        for (uint32_t b = 0; b < PART && (i == 0 || !grid); b++) {
+            const auto sent = [&](uint32_t at) { return weirt_pattern(other, group, i * PART + at); };
+            right[i * PART + b] = b < 30                ? sent(100 + b)
+                                  : b >= 64 && b < 114  ? sent(b - 64)
+                                  : b >= 130 && b < 163 ? sent(b - 10)
+                                                        : 0;
+        }
+    }
+    std::vector<char> mine(2 * PART);
+    for (uint32_t b = 0; b < 2 * PART; b++) {
+        mine[b] = weirt_pattern(rank->rank, group, b);
+    }
+    WEIRT_OK(rank, weir_device_copy(device, weir_memory_pointer(bench->memories[0]), mine.data(), 2 * PART));
+    WEIRT_OK(rank, weir_device_copy(device, weir_memory_pointer(bench->memories[1]), zeros.data(), 2 * PART));
+    (void)weirt_barrier(rank);
+    bench->run(rank, script);
+    WEIRT_OK(rank, weir_device_copy(device, got.data(), weir_memory_pointer(bench->memories[1]), 2 * PART));
+    WEIRT_EXPECT(rank, got == right);
+    (void)weirt_barrier(rank);
+}
+
+void groups(weirt_rank *rank)
+{
+    Bench bench;
+    if (open_script(rank, &bench, 1)) {
+        for (uint32_t group : { WEIRT_GROUP_BLOCK, WEIRT_GROUP_THREAD, WEIRT_GROUP_WARP, WEIRT_GROUP_GRID }) {
+            calls_of(rank, &bench, group);
+        }
+    }
+    close_script(rank, &bench);
+}
+
+TEST_P(Window, EveryCallByEveryGroup) { run(2, groups, 2, 4); }
+
+// All threads of block 0, each by itself, and block 1 send as rank 0 at once, through a small ring. Rank 2 of the other
+// device takes all of it.
+void one_rank(weirt_rank *rank)
+{
+    constexpr uint32_t times = 50;
+    Bench bench;
+    const uint32_t there = 3 * (1 - rank->rank);
+    if (open_script(rank, &bench, 1)) {
+        const uint64_t threads = bench.shape(rank, 3).threads;
+        weirt_window_step each = notify(there + 2, 7, times);
+        weirt_window_step block = notify(there + 2, 1000, times);
+        each.group = WEIRT_GROUP_THREADS;
+        block.as = 1;
+        bench.run(rank, { { each }, { block }, { wait(there, WEIR_ANY_TAG, times * (threads + 1)) } });
+        WEIRT_OK(rank, bench.launch_script(rank, { {}, {}, { poll(ANY, WEIR_ANY_TAG) } }));
+        WEIRT_OK(rank, bench.finish());
+        WEIRT_EXPECT(rank, bench.result(2, 0).status[0] == WEIR_PENDING); // nothing is left
+    }
+    close_script(rank, &bench);
+}
+
+TEST_P(Window, SeveralGroupsSendAsOneRank) { run(2, one_rank, 3, 2); }
+
 // Two windows in one kernel, over the same memories: a notification belongs to one of them.
 void two_windows(weirt_rank *rank)
 {
@@ -544,7 +639,6 @@ void full_ring(weirt_rank *rank)
 
 TEST_P(Window, AWrongTagBehindAFullRingEndsAtOnce) { run(2, full_ring, 1, 4); }
 
-} // namespace
 void full_rings(weirt_rank *rank)
 {
     Bench bench;
@@ -560,3 +654,4 @@ void full_rings(weirt_rank *rank)
 
 TEST_P(Window, AWrongTagOfAnyRankBehindFullRingsEndsAtOnce) { run(2, full_rings, 1, 4); }
 
+} // namespace

@@ -77,6 +77,7 @@ struct Bench {
     weir_memory *memories[2] = {};
     weir_memory *shared = nullptr; // steps and results, or a report
     char *host = nullptr;
+    weir_grid_barrier *grid = nullptr;
     void *stream = nullptr;
     uint32_t ranks = 0; // of the device
 
@@ -103,6 +104,7 @@ struct Bench {
         bool fine = WEIRT_OK(rank, weir_memory_allocate(c.comm, room, &host_opts, &shared)) &&
                     WEIRT_OK(rank, weir_kernel_load(c.device, weirt_window_exchange_kernel())) &&
                     WEIRT_OK(rank, weir_kernel_load(c.device, weirt_window_script_kernel())) &&
+                    WEIRT_OK(rank, weir_grid_barrier_create(c.comm, &grid)) &&
                     WEIRT_OK(rank, weir_stream_create(c.device, &stream));
         for (weir_memory *&memory : memories) {
             fine = fine && WEIRT_OK(rank, weir_memory_allocate(c.comm, stride * (ranks - 1) + bytes, nullptr, &memory));
@@ -132,6 +134,7 @@ struct Bench {
             weir_memory_destroy(memory);
         }
         weir_memory_destroy(shared);
+        weir_grid_barrier_destroy(grid);
         weirt_comm_close(&c);
     }
     weir_shape shape(const weirt_rank *rank, uint32_t blocks) const
@@ -175,6 +178,7 @@ struct Bench {
         for (uint32_t i = 0; i < 2; i++) {
             weir_window_device(windows[i], &args.windows[i]);
         }
+        weir_grid_barrier_device(grid, &args.grid);
         args.steps = reinterpret_cast<weirt_window_step *>(shared_here);
         args.results = reinterpret_cast<weirt_window_result *>(shared_here + steps);
         args.ranks = ranks;

@@ -258,20 +258,20 @@ WEIR_FN weir_status make_call(const weir_dev_window_rank *self, const weirt_wind
 }
 
 WEIR_FN void run_step(const weir_dev_window_rank *self, const weirt_window_step *step, weirt_window_result *result,
-                      weir_coop block)
+                      weir_coop group)
 {
     weir_dev_notification taken = { WEIR_ANY_RANK, WEIR_ANY_TAG };
     weir_status status = WEIR_OK;
     uint32_t wrong = 0;
     uint32_t made = 0;
     for (; made < (step->times == 0 ? 1 : step->times) && status == WEIR_OK; made++) {
-        status = make_call(self, step, made, &taken, block);
+        status = make_call(self, step, made, &taken, group);
         wrong += step->call == WEIRT_CALL_TAKE && taken.tag != step->first + made;
     }
-    if (block.rank == block.size - 1) {
-        result->status[1] = (int32_t)status;
+    if (group.rank == group.size - 1) {
+        result->status[1] = (int32_t)(wrong == 0 ? status : WEIR_ERR_CORRUPT);
     }
-    if (weir_coop_leads(block)) {
+    if (weir_coop_leads(group)) {
         result->done = made - (status != WEIR_OK);
         result->status[0] = (int32_t)status;
         result->source = taken.source;
@@ -280,14 +280,47 @@ WEIR_FN void run_step(const weir_dev_window_rank *self, const weirt_window_step 
     }
 }
 
+/* The calling thread's group, which makes the call. size 0: the thread is in none. */
+WEIR_FN weir_coop group_of(const weirt_window_script_args *args, uint32_t group, weir_coop coop)
+{
+    weir_coop made = weir_coop_block(coop);
+    switch (group) {
+    case WEIRT_GROUP_THREAD:
+    case WEIRT_GROUP_THREADS:
+        made = weir_coop_thread(coop);
+        made.size = group == WEIRT_GROUP_THREADS || coop.block_rank == 0;
+        break;
+    case WEIRT_GROUP_WARP:
+        made = weir_coop_warp(coop);
+        made.size = coop.block_rank < weir_arch_warp_size() ? made.size : 0;
+        break;
+    case WEIRT_GROUP_GRID:
+        made = coop;
+        made.barrier = &args->grid;
+        break;
+    default:
+        break;
+    }
+    return made;
+}
+
 WEIR_KERNEL(window_script, weirt_window_script_args)
 {
     const weir_coop block = weir_coop_block(coop);
     for (uint32_t i = block.block; i < args->ranks; i += block.blocks) {
         for (uint32_t k = 0; k < args->counts[i]; k++) {
             const uint32_t place = i * WEIRT_WINDOW_STEPS + k;
-            const weir_dev_window_rank self = weir_dev_window_at(&args->windows[args->steps[place].window], i);
-            run_step(&self, &args->steps[place], &args->results[place], block);
+            const weirt_window_step *step = &args->steps[place];
+            const weir_dev_window_rank self =
+                weir_dev_window_at(&args->windows[step->window], step->as == 0 ? i : step->as - 1);
+            const weir_coop group = group_of(args, step->group, coop);
+            weirt_window_result others;
+            if (group.size != 0) {
+                run_step(&self, step,
+                         step->group == WEIRT_GROUP_THREADS && coop.block_rank != 0 ? &others : &args->results[place],
+                         group);
+            }
+            (void)weir_coop_sync(block);
         }
     }
 }

@@ -59,6 +59,15 @@ enum {
     WEIRT_CALL_INDEX /* the result has the multiprocessor in `source` and the index in `tag` */
 };
 
+/* The group that makes a call. */
+enum {
+    WEIRT_GROUP_BLOCK,
+    WEIRT_GROUP_THREAD, /* the block's first thread */
+    WEIRT_GROUP_WARP,   /* the block's first warp */
+    WEIRT_GROUP_GRID,   /* all blocks: each has the same call at the same place of its script */
+    WEIRT_GROUP_THREADS /* each thread of the block by itself; the result is that of the first one */
+};
+
 /* A call of a script. It is repeated `times` times (0: once) while it succeeds; each time a tag that is not
  * WEIR_ANY_TAG, and `first`, are one more. */
 typedef struct weirt_window_step {
@@ -74,11 +83,14 @@ typedef struct weirt_window_step {
     uint64_t count;
     uint32_t times;
     uint32_t first; /* the tag that the first take must get */
+    uint32_t group; /* WEIRT_GROUP_... */
+    uint32_t as;    /* 0: the script's rank calls; otherwise rank `as` - 1 of the device */
 } weirt_window_step;
 
 typedef struct weirt_window_result {
     uint32_t done;     /* repetitions that succeeded */
-    int32_t status[2]; /* of the last one, at the first and the last thread of the group */
+    int32_t status[2]; /* of the last one, at the first and the last thread of the group; a grid's last thread stores it
+                          in the result of its own block, and WEIR_ERR_CORRUPT there for a take with another tag */
     uint32_t source;   /* what the last take got */
     uint32_t tag;
     uint32_t wrong; /* takes with another tag than expected */
@@ -87,6 +99,7 @@ typedef struct weirt_window_result {
 /* Rank i of the device makes the calls of script i; its results have the same places. */
 typedef struct weirt_window_script_args {
     weir_dev_window windows[2];
+    weir_dev_grid_barrier grid;
     const weirt_window_step *steps; /* [ranks][WEIRT_WINDOW_STEPS] */
     weirt_window_result *results;
     uint32_t counts[WEIRT_WINDOW_RANKS]; /* of calls */
