@@ -400,8 +400,8 @@ WEIR_FN int weir_window_is_due(uint64_t from, uint64_t to)
 #endif
 }
 
-/* Looks for one match in a ring, for as long as a short wait lasts. Returns the word, whose place is then taken, or
- * WEIR_WINDOW_NONE. weir_window_after_take follows: taken words may lie at the head. */
+/* Looks for one match in a ring whose head does not match, for as long as a short wait lasts. Returns the word, whose
+ * place is then taken, or WEIR_WINDOW_NONE. weir_window_after_take follows: taken words may lie at the head. */
 WEIR_FN_COLD uint64_t weir_window_take_behind(const weir_dev_window *window, uint32_t index, uint32_t source,
                                               uint32_t tag, weir_vec16 head)
 {
@@ -430,13 +430,8 @@ WEIR_FN_COLD uint64_t weir_window_take_behind(const weir_dev_window *window, uin
             continue;
         }
         weir_arch_acquire_loaded_sys_u64(slot);
-        if (ahead == 0) {
-            head.lo++;
-            head.hi++;
-        } else {
-            weir_arch_store_relaxed_sys_u64(slot, weir_window_lap(head.lo + ahead, size) | WEIR_WINDOW_TAKEN);
-            head.hi += WEIR_WINDOW_HOLE;
-        }
+        weir_arch_store_relaxed_sys_u64(slot, weir_window_lap(head.lo + ahead, size) | WEIR_WINDOW_TAKEN);
+        head.hi += WEIR_WINDOW_HOLE;
         weir_arch_store_vec16((weir_vec16 *)(weir_window_states(window, index) + device), head);
         return word;
     }
