@@ -48,13 +48,12 @@ typedef struct form_size {
 /* The actions of a step. */
 typedef enum form_part { FORM_COMPUTES = 1, FORM_EXCHANGES = 2, FORM_BOTH = 3 } form_part;
 
-/* A second stream of a GPU, with a high priority, beside the job's. Libweir has no such streams: these are calls of the
- * CUDA driver. */
+/* A second stream of a GPU, with a high priority, beside the job's. Libweir makes no such streams: calls of the CUDA
+ * driver do. */
 typedef struct form_fork {
     void *library;
     void *stream;
     void *begin, *end; /* events */
-    int (*wait)(void *stream, void *event, unsigned flags);
     int (*destroy)(void *stream);
 } form_fork;
 
@@ -222,7 +221,6 @@ static inline bool form_fork_open(form_run *run)
     return form_symbol(run, "cuStreamGetCtx", &get_context) && form_symbol(run, "cuCtxSetCurrent", &set_context) &&
            form_symbol(run, "cuCtxGetStreamPriorityRange", &get_priorities) &&
            form_symbol(run, "cuStreamCreateWithPriority", &create) &&
-           form_symbol(run, "cuStreamWaitEvent", &run->fork.wait) &&
            form_symbol(run, "cuStreamDestroy_v2", &run->fork.destroy) &&
            form_driver(run, "cuStreamGetCtx", get_context(job->stream, &context)) &&
            form_driver(run, "cuCtxSetCurrent", set_context(context)) &&
@@ -239,20 +237,23 @@ static inline void form_fork_close(form_run *run)
         weir_event_destroy(run->job.device, run->fork.begin);
         (void)run->fork.destroy(run->fork.stream);
     }
+    if (run->fork.library != NULL) {
+        (void)dlclose(run->fork.library);
+    }
 }
 
 /* Later work of the second stream follows the work that is on the job's stream now. */
 static inline bool form_fork_begin(const form_run *run)
 {
     return ok(&run->job, weir_event_record(run->job.device, run->fork.begin, run->job.stream)) &&
-           form_driver(run, "cuStreamWaitEvent", run->fork.wait(run->fork.stream, run->fork.begin, 0));
+           ok(&run->job, weir_stream_wait_event(run->job.device, run->fork.stream, run->fork.begin));
 }
 
 /* Later work of the job's stream follows the work that is on the second stream now. */
 static inline bool form_fork_end(const form_run *run)
 {
     return ok(&run->job, weir_event_record(run->job.device, run->fork.end, run->fork.stream)) &&
-           form_driver(run, "cuStreamWaitEvent", run->fork.wait(run->job.stream, run->fork.end, 0));
+           ok(&run->job, weir_stream_wait_event(run->job.device, run->job.stream, run->fork.end));
 }
 
 /* ---- checks and times -------------------------------------------------------------------------------------------- */
