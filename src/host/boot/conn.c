@@ -209,6 +209,7 @@ void weiri_conn_foreign(weiri_conn *conn, const char *why)
 void weiri_conn_retry(weiri_conn *conn, uint64_t pause_ns)
 {
     close_socket(conn);
+    conn->unreachable = false;
     conn->retry_ns = weiri_now_ns() + pause_ns;
     set_state(conn, WEIRI_CONN_IDLE);
     weiri_boot_hurry(conn->boot);
