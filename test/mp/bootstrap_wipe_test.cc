@@ -1,4 +1,5 @@
-// Keys do not stay in freed memory: memory that weir frees is searched for them.
+// Keys stay neither in memory that weir frees nor anywhere else in a process whose jobs have ended.
+#include <array>
 #include <atomic>
 #include <malloc.h>
 #include <mutex>
@@ -87,6 +88,157 @@ TEST_F(BootstrapWipe, NothingThatIsFreedHoldsAKey)
     EXPECT_EQ(seals, 0u);
     EXPECT_GE(freed, 3u + 4u * 2u); // to rank 0, and from each rank to two neighbours
     EXPECT_TRUE(connections.empty());
+}
+
+// Secrets that are compared by their complements, so that the search does not find itself.
+template <size_t N> class Secret {
+public:
+    void take(const char *secret)
+    {
+        for (size_t i = 0; i < N; i++) {
+            complement_[i] = static_cast<char>(~secret[i]);
+        }
+    }
+    bool is_at(const char *p) const
+    {
+        size_t i = 0;
+        while (i < N && static_cast<char>(~p[i]) == complement_[i]) {
+            i++;
+        }
+        return i == N;
+    }
+    uint32_t count(const char *from, const char *to) const
+    {
+        uint32_t count = 0;
+        while (from + N <= to && (from = static_cast<const char *>(
+                                      memchr(from, static_cast<unsigned char>(~complement_[0]), to - from - N + 1)))) {
+            count += is_at(from++) ? 1 : 0;
+        }
+        return count;
+    }
+
+private:
+    std::array<char, N> complement_ = {};
+};
+
+Secret<WEIRI_AUTH_KEY_BYTES> job_key;
+Secret<2 * WEIRI_AUTH_KEY_BYTES> job_hex; // the same key, as in an id
+
+void take_key(const uint8_t *key)
+{
+    char hex[2 * WEIRI_AUTH_KEY_BYTES + 1];
+    for (size_t i = 0; i < WEIRI_AUTH_KEY_BYTES; i++) {
+        (void)snprintf(hex + 2 * i, 3, "%02x", key[i]);
+    }
+    job_key.take(reinterpret_cast<const char *>(key));
+    job_hex.take(hex);
+    weiri_auth_wipe(hex, sizeof hex);
+}
+
+// Copies of the key in all memory that this process may write: heap, stacks and data. `where` lists their places.
+uint32_t copies_of_the_key(std::string *where)
+{
+    uint32_t copies = 0;
+    char line[512];
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps != nullptr && fgets(line, sizeof line, maps) != nullptr) {
+        unsigned long from = 0;
+        unsigned long to = 0;
+        char mode[5] = "";
+        if (sscanf(line, "%lx-%lx %4s", &from, &to, mode) == 3 && strncmp(mode, "rw", 2) == 0) {
+            const uint32_t here =
+                job_key.count(reinterpret_cast<const char *>(from), reinterpret_cast<const char *>(to)) +
+                job_hex.count(reinterpret_cast<const char *>(from), reinterpret_cast<const char *>(to));
+            copies += here;
+            *where += here != 0 ? line : "";
+        }
+    }
+    EXPECT_NE(maps, nullptr);
+    if (maps != nullptr) {
+        (void)fclose(maps);
+    }
+    return copies;
+}
+
+// A job of two ranks at `where`, which is wiped. Returns the number of copies of its key while it runs.
+uint32_t run_and_forget(char *where)
+{
+    std::atomic<uint32_t> inside{ 0 };
+    std::string ignored;
+    weirt_threads(2, [&](uint32_t rank) {
+        weir_bootstrap *boot = nullptr;
+        ASSERT_EQ(weir_bootstrap_create(where, rank, 2, nullptr, &boot), WEIR_OK) << weir_last_error();
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+        if (rank == 0) {
+            take_key(weiri_bootstrap_key(boot));
+            inside = copies_of_the_key(&ignored);
+        }
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+        weir_bootstrap_destroy(boot);
+    });
+    weiri_auth_wipe(where, strlen(where));
+    return inside;
+}
+
+// Bodies of processes: other cases leave ids behind. Each returns the place where a job meets, for run_and_forget.
+char *by_id()
+{
+    static weir_unique_id id;
+    EXPECT_EQ(weir_unique_id_create("127.0.0.1", &id), WEIR_OK) << weir_last_error();
+    return id.text;
+}
+
+char *by_file()
+{
+    static char path[64];
+    (void)snprintf(path, sizeof path, "file:/tmp/weir-test-wipe-%d", static_cast<int>(getpid()));
+    return path;
+}
+
+void expect_no_copies()
+{
+    std::string where;
+    EXPECT_EQ(copies_of_the_key(&where), 0u) << where;
+    _exit(testing::Test::HasFailure() ? 1 : 0);
+}
+
+TEST_F(BootstrapWipe, NothingInAProcessHoldsAKeyAfterItsJob)
+{
+    if (weirt_sanitizer()[0] != 0) {
+        GTEST_SKIP() << "a sanitizer's memory is too large to search";
+    }
+    for (char *(*meets)() : { by_id, by_file }) {
+        const pid_t pid = weirt_fork(0, [&](uint32_t) {
+            EXPECT_GE(run_and_forget(meets()), 2u); // each rank has one
+            expect_no_copies();
+        });
+        EXPECT_EQ(weirt_wait(pid), 0) << (meets == by_id ? "by an id" : "by a file");
+    }
+}
+
+// The same for a create that finds no memory for the bootstrap.
+TEST_F(BootstrapWipe, NothingInAProcessHoldsAKeyAfterAFailedCreate)
+{
+    if (weirt_sanitizer()[0] != 0) {
+        GTEST_SKIP() << "a sanitizer's memory is too large to search";
+    }
+    const pid_t pid = weirt_fork(0, [&](uint32_t) {
+        char *id = by_id();
+        weiri_where where;
+        std::string places;
+        EXPECT_EQ(weiri_where_parse(id, &where), WEIR_OK);
+        take_key(where.key);
+        weiri_auth_wipe(&where, sizeof where);
+        EXPECT_GE(copies_of_the_key(&places), 1u); // the id
+        weir_bootstrap *boot = nullptr;
+        (void)weirt_fail_allocation(1);
+        EXPECT_EQ(weir_bootstrap_create(id, 0, 1, nullptr, &boot), WEIR_ERR_NOMEM);
+        EXPECT_EQ(weirt_fail_allocation(0), 0u);
+        weir_unique_id_discard(reinterpret_cast<weir_unique_id *>(id));
+        weiri_auth_wipe(id, strlen(id));
+        expect_no_copies();
+    });
+    EXPECT_EQ(weirt_wait(pid), 0);
 }
 
 } // namespace

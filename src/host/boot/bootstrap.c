@@ -452,11 +452,11 @@ static weir_status create_once(const weiri_meeting *meeting, uint32_t rank, uint
         return status;
     }
     status = weiri_where_parse(meeting->where, &place);
-    if (status != WEIR_OK) {
-        return status;
+    if (status == WEIR_OK) {
+        status = allocate(rank, size, &boot);
     }
-    status = allocate(rank, size, &boot);
     if (status != WEIR_OK) {
+        weiri_auth_wipe(place.key, sizeof place.key);
         return status;
     }
     boot->root = place.root;

@@ -49,26 +49,23 @@ static weir_status check_file(const char *path, int fd)
 static weir_status read_id(const char *path, int fd, weir_unique_id *out)
 {
     weiri_where where;
-    weir_unique_id id;
     size_t bytes = 0;
     ssize_t n = 1;
-    memset(&id, 0, sizeof id);
-    while (n != 0 && bytes < sizeof id.text) {
-        n = read(fd, id.text + bytes, sizeof id.text - bytes);
+    memset(out, 0, sizeof *out);
+    while (n != 0 && bytes < sizeof out->text) {
+        n = read(fd, out->text + bytes, sizeof out->text - bytes);
         if (n < 0 && errno != EINTR) {
             return errno == ESTALE ? WEIR_PENDING : weiri_fail_errno(errno, "rendezvous file %s: read", path);
         }
         bytes += n > 0 ? (size_t)n : 0;
     }
-    if (bytes > 0 && id.text[bytes - 1] == '\n') {
-        id.text[--bytes] = '\0';
+    if (bytes > 0 && out->text[bytes - 1] == '\n') {
+        out->text[--bytes] = '\0';
     }
-    if (bytes == sizeof id.text || strnlen(id.text, sizeof id.text) != bytes ||
-        weiri_where_parse(id.text, &where) != WEIR_OK || !where.has_key) {
-        return weiri_fail(WEIR_ERR_CORRUPT, "rendezvous file %s: does not hold a unique id", path);
-    }
-    *out = id;
-    return WEIR_OK;
+    const bool whole = bytes < sizeof out->text && strnlen(out->text, sizeof out->text) == bytes &&
+                       weiri_where_parse(out->text, &where) == WEIR_OK && where.has_key;
+    weiri_auth_wipe(&where, sizeof where);
+    return whole ? WEIR_OK : weiri_fail(WEIR_ERR_CORRUPT, "rendezvous file %s: does not hold a unique id", path);
 }
 
 /* Reads the file at the path; WEIR_PENDING when there is none. */
@@ -109,16 +106,24 @@ static void name_new(const char *path, char *name, size_t bytes)
     }
 }
 
-static int write_id(int fd, const char *text)
+static int write_all(int fd, const char *text, size_t bytes)
 {
-    char line[WEIR_UNIQUE_ID_BYTES + 1];
-    const size_t bytes = (size_t)snprintf(line, sizeof line, "%s\n", text);
     for (size_t done = 0; done < bytes;) {
-        const ssize_t n = weiri_file_write(fd, line + done, bytes - done);
+        const ssize_t n = weiri_file_write(fd, text + done, bytes - done);
         if (n < 0 && errno != EINTR) {
             return errno;
         }
         done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+static int write_id(int fd, const char *text)
+{
+    int error = write_all(fd, text, strlen(text));
+    error = error == 0 ? write_all(fd, "\n", 1) : error;
+    if (error != 0) {
+        return error;
     }
     /* fchmod, because the umask limits open. fsync, because other hosts must see the bytes when they see the name. */
     return fchmod(fd, S_IRUSR | S_IWUSR) != 0 || fsync(fd) != 0 ? errno : 0;
@@ -154,10 +159,12 @@ static void retract(const char *path, const weir_unique_id *id)
     weir_unique_id now;
     char name[PATH_MAX + 2 * RANDOM_BYTES + 2];
     name_new(path, name, sizeof name);
-    if (look(path, &now) != WEIR_OK || strcmp(now.text, id->text) != 0 || rename(path, name) != 0) {
+    const bool ours = look(path, &now) == WEIR_OK && strcmp(now.text, id->text) == 0 && rename(path, name) == 0;
+    const bool own = ours && look(name, &now) == WEIR_OK && strcmp(now.text, id->text) == 0;
+    weiri_auth_wipe(&now, sizeof now);
+    if (!ours) {
         return;
     }
-    const bool own = look(name, &now) == WEIR_OK && strcmp(now.text, id->text) == 0;
     /* link(2) replaces nothing, since a third job's file may be newer. Some file systems have no links. */
     if (own || link(name, path) == 0 || errno == EEXIST) {
         (void)unlink(name);
@@ -202,7 +209,9 @@ static bool has_moved(void *context)
 {
     const visit *v = (const visit *)context;
     weir_unique_id now;
-    return look(v->path, &now) == WEIR_OK && strcmp(now.text, v->id.text) != 0;
+    const bool moved = look(v->path, &now) == WEIR_OK && strcmp(now.text, v->id.text) != 0;
+    weiri_auth_wipe(&now, sizeof now);
+    return moved;
 }
 
 /* Waits for a file with an id other than `refused`. Anything else at the path may be left from another job: rank 0
@@ -236,21 +245,21 @@ static weir_status create_other(const char *path, uint64_t deadline_ns, uint32_t
     refused.text[0] = '\0';
     v.path = path;
     (void)snprintf(hint, sizeof hint, "; rendezvous file %s may be left from a job that was killed", path);
-    for (;;) {
-        weir_status status = await(path, refused.text, deadline_ns, &v.id);
-        if (status != WEIR_OK) {
-            return status;
-        }
-        const weiri_meeting meeting = { v.id.text, hint, deadline_ns, has_moved, &v };
-        status = weiri_bootstrap_create_at(&meeting, rank, size, opts, out);
+    const weiri_meeting meeting = { v.id.text, hint, deadline_ns, has_moved, &v };
+    weir_status status = WEIR_PENDING;
+    while (status == WEIR_PENDING || status == WEIR_ERR_AUTH) {
         if (status == WEIR_ERR_AUTH) {
             refused = v.id; /* another job has the port now */
-        } else if (status != WEIR_PENDING) {
-            weiri_auth_wipe(&v, sizeof v);
-            weiri_auth_wipe(&refused, sizeof refused);
-            return status;
         }
+        status = await(path, refused.text, deadline_ns, &v.id);
+        if (status != WEIR_OK) {
+            break;
+        }
+        status = weiri_bootstrap_create_at(&meeting, rank, size, opts, out);
     }
+    weiri_auth_wipe(&v, sizeof v);
+    weiri_auth_wipe(&refused, sizeof refused);
+    return status;
 }
 
 weir_status weiri_bootstrap_create_file(const char *path, uint64_t deadline_ns, uint32_t rank, uint32_t size,

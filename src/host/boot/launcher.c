@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "src/host/base/auth.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/env.h"
 #include "src/host/base/error.h"
@@ -296,5 +297,7 @@ weir_status weir_bootstrap_create_launched(const weir_bootstrap_opts *user_opts,
         status = weiri_bootstrap_create_at(&meeting, found.info.rank, found.info.size, &opts, out);
     }
     weir_unique_id_discard(&found.id);
+    weiri_auth_wipe(&found.id, sizeof found.id);
+    weiri_auth_wipe(where, sizeof where);
     return status;
 }

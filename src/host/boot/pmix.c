@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "src/host/base/alloc.h"
+#include "src/host/base/auth.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/env.h"
 #include "src/host/base/error.h"
@@ -192,6 +193,9 @@ static weir_status fetch(const weiri_pmix_proc *self, const char *key, weir_uniq
         status = weiri_fail(WEIR_ERR_REMOTE, "launcher: rank 0 could not create a unique id");
     } else {
         memcpy(id->text, text, strlen(text) + 1);
+    }
+    if (text != NULL) {
+        weiri_auth_wipe(value->data.string, strlen(text));
     }
     if (value->type == WEIRI_PMIX_STRING) {
         weiri_free_foreign(value->data.string);
