@@ -206,9 +206,12 @@ void host_pushes(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_PENDING, weir_fifo_test(fifo, ticket));
         uint64_t start = weirt_now_ms();
         WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_fifo_push(fifo, &request, QUEUE_SHORT_MS, nullptr));
+        WEIRT_TEXT(rank, "weir_fifo_push: no slot had come free in rank 0's fifo of 8 slots when the deadline passed");
         WEIRT_EXPECT(rank, queue_late_enough(weirt_now_ms() - start + 1));
         start = weirt_now_ms();
         WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_fifo_wait(fifo, ticket, QUEUE_SHORT_MS));
+        WEIRT_TEXT(rank, "weir_fifo_wait: request 2007 was not completed in rank 0's fifo of 8 slots when the deadline "
+                         "passed");
         WEIRT_EXPECT(rank, queue_late_enough(weirt_now_ms() - start + 1));
         WEIRT_OK(rank, weir_comm_status(bench.comm.comm));
     }

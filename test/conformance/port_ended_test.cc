@@ -178,11 +178,13 @@ void fails_on_the_host(weirt_rank *rank)
     port_bench b;
     char text[160];
     weirt_log_allow(" failed: ");
+    weirt_log_allow("weir_proxy_start was not called");
     if (b.open_ends(rank, 0, half, WEIR_SEMAPHORE_HOST) &&
         WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &b.channel))) {
         if (rank->rank == 0) { // no kernel would post an answer
             WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_semaphore_wait(b.semaphore, weirt_timeout_ms()));
             WEIRT_TEXT(rank, "port channel to rank 1: weir_proxy_start was not called");
+            WEIRT_EXPECT(rank, weirt_log_count("rank 0: port channel to rank 1: weir_proxy_start was not called") == 1);
             WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(b.semaphore));
         }
         WEIRT_OK(rank, weir_proxy_start(b.proxy));
@@ -296,6 +298,7 @@ void not_started(weirt_rank *rank)
     port_bench b;
     uint64_t tickets[2] = {};
     const weir_port_channel_opts opts = { sizeof opts, WEIR_PORT_DIRECT_NEVER, 2, 0, nullptr, nullptr };
+    weirt_log_allow("weir_proxy_start was not called");
     if (b.open_ends(rank, 0, half, WEIR_SEMAPHORE_DEVICE) &&
         WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, &opts, &b.channel)) &&
         WEIRT_OK(rank, weir_port_channel_device(b.channel, &b.device))) {
@@ -305,11 +308,15 @@ void not_started(weirt_rank *rank)
             b.ended(rank,
                     { WEIR_ERR_INVALID, WEIR_PENDING, WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_INVALID, WEIR_ERR_INVALID });
         }
+        const std::string peer = std::to_string(1 - rank->rank);
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_status(b.channel));
         WEIRT_TEXT(rank, "weir_proxy_start was not called");
+        WEIRT_EXPECT(rank, weirt_log_count(("port channel to rank " + peer + ": weir_proxy_start").c_str()) == 1);
         WEIRT_OK(rank, weir_port_channel_put(b.channel, half, 0, 8, &tickets[0]));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_wait(b.channel, tickets[0], weirt_timeout_ms()));
-        WEIRT_TEXT(rank, "weir_proxy_start was not called");
+        WEIRT_TEXT(rank,
+                   ("weir_port_channel_wait: port channel to rank " + peer + ": weir_proxy_start was not").c_str());
+        WEIRT_EXPECT(rank, weirt_log_count(("port channel to rank " + peer + ": weir_proxy_start").c_str()) == 1);
         WEIRT_OK(rank, weir_port_channel_put(b.channel, half, 0, 8, &tickets[1]));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_put(b.channel, half, 0, 8, nullptr)); // no credit
         WEIRT_TEXT(rank, "weir_proxy_start was not called");

@@ -381,10 +381,15 @@ void deadlines(weirt_rank *rank)
         uint64_t start = weirt_now_ms();
         WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_port_channel_wait(b.channel, ticket, 150));
         WEIRT_EXPECT(rank, late_enough(start));
+        const std::string name = ": port channel to rank " + std::to_string(1 - rank->rank) + ": ";
+        const std::string waited = "weir_port_channel_wait" + name + "the request was not completed when the deadline";
+        WEIRT_TEXT(rank, waited.c_str());
         WEIRT_OK(rank, weir_port_channel_put(b.channel, 4096, 0, 8, nullptr));
         start = weirt_now_ms();
         WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_port_channel_put(b.channel, 4096, 0, 8, nullptr)); // no credit
         WEIRT_EXPECT(rank, late_enough(start));
+        const std::string pushed = "weir_port_channel_put" + name + "no credit or slot had come free when the deadline";
+        WEIRT_TEXT(rank, pushed.c_str());
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
         weirt_barrier(rank);
         start = weirt_now_ms();

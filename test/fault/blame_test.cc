@@ -72,6 +72,8 @@ void deadlines_name_the_call(weirt_rank *rank)
                          "(operation 0 with tag 5)");
         WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_memory_recv(c.comm, 1, 5, &memory));
         WEIRT_TEXT(rank, "operation 0 with tag 5, or one before it, with rank 1 timed out");
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_semaphore_wait(semaphore, 150));
+        WEIRT_TEXT(rank, "weir_semaphore_wait: semaphore 4 of rank 1: no signal came within 150 ms");
         weir_connection *second = nullptr;
         WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_connection_create(c.comm, 1, 6, nullptr, &second));
         WEIRT_TEXT(rank, "rank 1 did not call weir_connection_create within 150 ms (operation 0 with tag 6)");

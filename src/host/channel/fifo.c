@@ -2,6 +2,8 @@
  * push with the same code as kernels. */
 #include "src/host/channel/fifo.h"
 
+#include <inttypes.h>
+
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
@@ -203,18 +205,16 @@ static weir_status check_host(weir_fifo *fifo, const char *call)
     return status;
 }
 
-/* Runs between two tries of a call that waits. WEIR_OK: the call may try again. */
-static weir_status try_later(weir_fifo *fifo, uint32_t tries, uint64_t deadline, const char *what)
+/* Runs between two tries of a call that waits. WEIR_OK: the call may try again. WEIR_PENDING: the deadline has passed.
+ */
+static weir_status try_later(weir_fifo *fifo, uint32_t tries, uint64_t deadline)
 {
     weir_cpu_relax(tries);
     if (tries % CHECK_READS != 0) {
         return WEIR_OK;
     }
-    weir_status status = weiri_comm_error(fifo->comm);
-    if (status == WEIR_OK && weiri_left_ms(deadline) == 0) {
-        status = weiri_fail(WEIR_ERR_TIMEOUT, "%s: the deadline passed", what);
-    }
-    return status;
+    const weir_status status = weiri_comm_error(fifo->comm);
+    return status == WEIR_OK && weiri_left_ms(deadline) == 0 ? WEIR_PENDING : status;
 }
 
 weir_status weir_fifo_push(weir_fifo *fifo, const weir_request *request, uint32_t timeout_ms, uint64_t *ticket)
@@ -229,8 +229,12 @@ weir_status weir_fifo_push(weir_fifo *fifo, const weir_request *request, uint32_
     }
     uint64_t deadline = weiri_deadline(timeout_ms != 0 ? timeout_ms : fifo->comm->timeout_ms);
     for (uint32_t tries = 1; (status = weir_dev_fifo_try_push(&fifo->device, request, &position)) != WEIR_OK; tries++) {
-        status = status != WEIR_PENDING ? weiri_comm_error(fifo->comm)
-                                        : try_later(fifo, tries, deadline, "weir_fifo_push: all slots are in use");
+        status = status != WEIR_PENDING ? weiri_comm_error(fifo->comm) : try_later(fifo, tries, deadline);
+        if (status == WEIR_PENDING) {
+            return weiri_fail(WEIR_ERR_TIMEOUT,
+                              "%s: no slot had come free in rank %u's fifo of %u slots when the deadline passed",
+                              __func__, fifo->comm->rank, fifo->count);
+        }
         if (status != WEIR_OK) {
             return status;
         }
@@ -261,7 +265,13 @@ weir_status weir_fifo_wait(weir_fifo *fifo, uint64_t ticket, uint32_t timeout_ms
     }
     uint64_t deadline = weiri_deadline(timeout_ms != 0 ? timeout_ms : fifo->comm->timeout_ms);
     for (uint32_t tries = 1; weir_arch_load_acquire_sys_u64(fifo->tail) <= ticket; tries++) {
-        status = try_later(fifo, tries, deadline, "weir_fifo_wait: the request is not completed");
+        status = try_later(fifo, tries, deadline);
+        if (status == WEIR_PENDING) {
+            return weiri_fail(WEIR_ERR_TIMEOUT,
+                              "%s: request %" PRIu64 " was not completed in rank %u's fifo of %u slots when the "
+                              "deadline passed",
+                              __func__, ticket, fifo->comm->rank, fifo->count);
+        }
         if (status != WEIR_OK) {
             return status;
         }

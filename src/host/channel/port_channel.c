@@ -685,8 +685,10 @@ static void fill_device(weir_port_channel *channel, uint64_t direct_bytes)
     const weiri_port_memory *local = &channel->memories[WEIR_PORT_LOCAL];
     const weiri_end *peer = &connection->comm->peers[connection->peer].end;
     weir_dev_port_channel *device = &channel->device;
+    for (uint32_t i = 0; i < WEIRI_LANES; i++) {
+        channel->requests->lanes[i].device.peer = connection->peer;
+    }
     device->queue = channel->requests->lanes[WEIR_FIFO_DEVICE].device;
-    device->queue.peer = channel->semaphore->connection->peer;
     device->semaphore = channel->semaphore->device;
     if (remote->memory != NULL) {
         device->remote = (char *)weir_memory_pointer(remote->memory);

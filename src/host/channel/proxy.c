@@ -8,6 +8,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
+#include "src/host/base/log.h"
 #include "src/host/channel/proxy.h"
 
 #define DEFAULT_SPIN_NS 10000000u
@@ -185,19 +186,16 @@ void weir_proxy_destroy(weir_proxy *proxy)
     }
 }
 
-/* Runs between two tries of a call that waits. WEIR_OK: the call may try again. */
-static weir_status try_later(weir_comm *comm, const char *call, uint32_t tries, uint64_t deadline, const char *object,
-                             uint32_t number, const char *what)
+/* Runs between two tries of a call that waits. WEIR_OK: the call may try again. WEIR_PENDING: the deadline has passed.
+ */
+static weir_status try_later(weir_comm *comm, uint32_t tries, uint64_t deadline)
 {
     weir_cpu_relax(tries);
     if (tries % CHECK_READS != 0) {
         return WEIR_OK;
     }
-    weir_status status = weiri_comm_error(comm);
-    if (status == WEIR_OK && weiri_left_ms(deadline) == 0) {
-        status = weiri_fail(WEIR_ERR_TIMEOUT, "%s: %s %u: %s when the deadline passed", call, object, number, what);
-    }
-    return status;
+    const weir_status status = weiri_comm_error(comm);
+    return status == WEIR_OK && weiri_left_ms(deadline) == 0 ? WEIR_PENDING : status;
 }
 
 static uint64_t deadline_in(const weir_comm *comm, uint32_t timeout_ms)
@@ -222,8 +220,11 @@ weir_status weir_proxy_drain(weir_proxy *proxy, uint32_t timeout_ms)
     const uint64_t deadline = deadline_in(proxy->comm, timeout_ms);
     for (uint32_t i = 0; i < proxy->worker_count; i++) {
         for (uint32_t tries = 1; !is_quiet(&proxy->workers[i]); tries++) {
-            status =
-                try_later(proxy->comm, "weir_proxy_drain", tries, deadline, "thread", i, "requests were still queued");
+            status = try_later(proxy->comm, tries, deadline);
+            if (status == WEIR_PENDING) {
+                return weiri_fail(WEIR_ERR_TIMEOUT,
+                                  "%s: thread %u: requests were still queued when the deadline passed", __func__, i);
+            }
             if (status != WEIR_OK) {
                 return status;
             }
@@ -530,13 +531,29 @@ static weir_status channel_error(weir_proxy_channel *channel)
     return status == WEIR_OK ? WEIR_OK : weiri_fail(status, "%s", channel->text);
 }
 
+/* Fails a call that waits for the proxy. */
+static weir_status fail_wait(const weir_proxy_channel *channel, const char *call, weir_status status, const char *what)
+{
+    const uint32_t peer = channel->lanes[WEIR_FIFO_HOST].device.peer;
+    return peer != WEIR_NO_PEER ? weiri_fail(status, "%s: port channel to rank %u: %s", call, peer, what)
+                                : weiri_fail(status, "%s: channel %u: %s", call, channel->id, what);
+}
+
 /* Runs between two tries of a call that waits for the proxy. WEIR_OK: the call may try again. */
 static weir_status try_channel_later(weir_proxy_channel *channel, const char *call, uint32_t tries, uint64_t deadline,
                                      const char *what)
 {
-    return weir_dev_progress_unstarted(channel->lanes[WEIR_FIFO_HOST].progress) != WEIR_OK
-               ? weiri_fail(WEIR_ERR_INVALID, "%s: channel %u: weir_proxy_start was not called", call, channel->id)
-               : try_later(channel->proxy->comm, call, tries, deadline, "channel", channel->id, what);
+    if (weir_dev_progress_unstarted(channel->lanes[WEIR_FIFO_HOST].progress) == WEIR_OK) {
+        const weir_status status = try_later(channel->proxy->comm, tries, deadline);
+        return status == WEIR_PENDING ? fail_wait(channel, call, WEIR_ERR_TIMEOUT, what) : status;
+    }
+    weir_comm *comm = channel->proxy->comm;
+    const uint32_t peer = channel->lanes[WEIR_FIFO_HOST].device.peer;
+    const weir_status status = fail_wait(channel, call, WEIR_ERR_INVALID, "weir_proxy_start was not called");
+    if (weiri_comm_logs_first(comm, peer != WEIR_NO_PEER ? peer : comm->rank, WEIRI_LOGGED_UNSTARTED)) {
+        weiri_log(WEIR_LOG_WARN, "rank %u: %s", comm->rank, weir_last_error());
+    }
+    return status;
 }
 
 weir_status weiri_channel_status(weir_proxy_channel *channel, const char *call)
@@ -590,9 +607,9 @@ weir_status weiri_channel_push(weir_proxy_channel *channel, const char *call, co
     const weir_dev_proxy_channel *lane = &channel->lanes[WEIR_FIFO_HOST].device;
     const uint64_t deadline = deadline_in(channel->proxy->comm, timeout_ms);
     for (uint32_t tries = 1; (status = weir_dev_proxy_channel_try_push(lane, request, &position)) != WEIR_OK; tries++) {
-        status = status != WEIR_PENDING
-                     ? weiri_comm_error(channel->proxy->comm)
-                     : try_channel_later(channel, call, tries, deadline, "no credit or slot had come free");
+        status = status != WEIR_PENDING ? weiri_comm_error(channel->proxy->comm)
+                                        : try_channel_later(channel, call, tries, deadline,
+                                                            "no credit or slot had come free when the deadline passed");
         if (status != WEIR_OK) {
             return status;
         }
@@ -639,7 +656,8 @@ weir_status weiri_channel_wait(weir_proxy_channel *channel, const char *call, ui
     const weir_dev_proxy_channel *lane = &channel->lanes[WEIR_FIFO_HOST].device;
     const uint64_t deadline = deadline_in(channel->proxy->comm, timeout_ms);
     for (uint32_t tries = 1; (status = weir_dev_proxy_channel_test(lane, ticket)) == WEIR_PENDING; tries++) {
-        status = try_channel_later(channel, call, tries, deadline, "the request was not completed");
+        status =
+            try_channel_later(channel, call, tries, deadline, "the request was not completed when the deadline passed");
         if (status != WEIR_OK) {
             return status;
         }

@@ -31,7 +31,13 @@ typedef struct weiri_comm_peer {
 } weiri_comm_peer;
 
 /* Numbers of bits. The bit of transport i is WEIRI_LOGGED_TRANSPORT + i. */
-enum { WEIRI_LOGGED_PROXY, WEIRI_LOGGED_FALLBACK, WEIRI_LOGGED_KERNELS, WEIRI_LOGGED_TRANSPORT };
+enum {
+    WEIRI_LOGGED_PROXY,
+    WEIRI_LOGGED_FALLBACK,
+    WEIRI_LOGGED_KERNELS,
+    WEIRI_LOGGED_UNSTARTED,
+    WEIRI_LOGGED_TRANSPORT
+};
 
 typedef struct weiri_sequence weiri_sequence; /* see exchange.c */
 

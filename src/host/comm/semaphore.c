@@ -1,12 +1,14 @@
 /* semaphore.c - semaphores: cells of two ranks, joined by an exchange; signals and waits of the host. */
 #include "weir/semaphore.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
+#include "src/host/base/log.h"
 #include "src/host/boot/boot.h"
 #include "src/host/comm/endpoint.h"
 #include "src/host/comm/exchange.h"
@@ -145,15 +147,20 @@ weir_status weiri_semaphore_error(weir_semaphore *semaphore, bool blocks)
     pthread_mutex_lock(&comm->mutex);
     const weir_status status = semaphore->failed;
     memcpy(text, semaphore->failed_text, sizeof text);
-    const bool unstarted =
-        blocks && semaphore->progress != NULL && weir_dev_progress_unstarted(semaphore->progress) != WEIR_OK;
+    const bool unstarted = blocks && status == WEIR_OK && semaphore->progress != NULL &&
+                           weir_dev_progress_unstarted(semaphore->progress) != WEIR_OK;
     pthread_mutex_unlock(&comm->mutex);
     if (status != WEIR_OK) {
         return weiri_fail(status, "%s", text);
     }
-    return unstarted ? weiri_fail(WEIR_ERR_INVALID, "port channel to rank %u: weir_proxy_start was not called",
-                                  semaphore->connection->peer)
-                     : WEIR_OK;
+    if (!unstarted) {
+        return WEIR_OK;
+    }
+    const uint32_t peer = semaphore->connection->peer;
+    if (weiri_comm_logs_first(comm, peer, WEIRI_LOGGED_UNSTARTED)) {
+        weiri_log(WEIR_LOG_WARN, "rank %u: port channel to rank %u: weir_proxy_start was not called", comm->rank, peer);
+    }
+    return weiri_fail(WEIR_ERR_INVALID, "port channel to rank %u: weir_proxy_start was not called", peer);
 }
 
 /* ---- life ---------------------------------------------------------------------------------------------------- */
@@ -477,8 +484,9 @@ weir_status weir_semaphore_wait(weir_semaphore *semaphore, uint32_t timeout_ms)
             return consume(semaphore) ? WEIR_OK : status; /* a signal that came before the error counts */
         }
         if (weiri_left_ms(deadline) == 0) {
-            return weiri_fail(WEIR_ERR_TIMEOUT, "weir_semaphore_wait: no signal of rank %u within %u ms",
-                              semaphore->connection->peer, timeout_ms);
+            return weiri_fail(WEIR_ERR_TIMEOUT,
+                              "weir_semaphore_wait: semaphore %" PRIu64 " of rank %u: no signal came within %u ms",
+                              semaphore->tag, semaphore->connection->peer, timeout_ms);
         }
     }
     return WEIR_OK;
