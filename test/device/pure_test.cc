@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include <weir/device/collective.h>
+#include <weir/device/fifo.h>
 #include <weir/device/memory_channel.h>
 
 namespace {
@@ -57,6 +59,62 @@ TEST(DeviceParts, PassingAnErrorOnRecordsNothing)
     EXPECT_EQ(weir_dev_control_end_wait(&control, WEIR_OK, note), WEIR_OK);
     EXPECT_EQ(control.claimed, 0u);
     EXPECT_EQ(control.error_status, 0);
+}
+
+// Waits that another thread of the same rank must end, too, say at their deadline what they waited for.
+TEST(DeviceParts, WaitsForThreadsOfThisRankAreRecorded)
+{
+    weir_dev_control control = {};
+    weir_dev_control_begin(&control, 150000000);
+    weir_dev_credits credits = {}; // another thread has taken room of which `seen` does not know yet
+    alignas(64) uint64_t slots[4 * WEIR_FIFO_SLOT_WORDS] = {};
+    uint64_t head = 4;
+    uint64_t tail = 0;
+    weir_dev_fifo fifo = {};
+    fifo.control = &control;
+    fifo.credits = &credits;
+    fifo.head = &head;
+    fifo.slots = slots;
+    fifo.tail = &tail;
+    fifo.count = 4;
+    const weir_request request = {};
+    EXPECT_EQ(weir_dev_fifo_write(&fifo, &request), 4u);
+    EXPECT_EQ(control.error_status, WEIR_ERR_TIMEOUT);
+    EXPECT_EQ(control.record.note.doing, WEIR_DOING_FIFO_PUSH);
+    EXPECT_EQ(control.record.waited_ns, 150000000u);
+}
+
+// Rank 1 has called something else, which block 1 of rank 0 finds. Block 0 does not report it.
+TEST(DeviceParts, WaitForTheReportOfAnotherBlockIsRecorded)
+{
+    alignas(64) static char memory[2][1 << 14];
+    weir_dev_control control = {};
+    weir_dev_control_begin(&control, 150000000);
+    weir_dev_collective c = {};
+    c.control = &control;
+    c.memory[0] = memory[0];
+    c.memory[1] = memory[1];
+    c.ranks = 2;
+    c.blocks = 2;
+    c.peers[1] = 7;
+    c.call = 5;
+    c.count = 9;
+    weir_dev_collective peer = c;
+    peer.rank = 1;
+    ASSERT_LE(weir_collective_mailbox(&c, 2, 0, 0), sizeof memory[0]);
+    weir_coop one = {};
+    one.size = one.block_size = one.blocks = 1;
+    const uint32_t flag = 0x80000001u;
+    const weir_collective_what mine = { 5, 0, 9 };
+    const weir_collective_what theirs = { 6, 0, 9 };
+    weir_collective_announce(&peer, &theirs, nullptr, flag, 1, 0, one);
+    EXPECT_EQ(weir_collective_compare(&c, &mine, nullptr, flag, 1, 0, one), WEIR_ERR_TIMEOUT);
+    EXPECT_EQ(control.error_status, WEIR_ERR_TIMEOUT);
+    EXPECT_EQ(control.record.note.doing, WEIR_DOING_COLLECTIVE);
+    EXPECT_EQ(control.record.note.peer, 7u);
+    EXPECT_EQ(control.record.note.numbers[0], 5u);
+    EXPECT_EQ(control.record.note.numbers[1], 9u);
+    EXPECT_EQ(control.record.waited_ns, 150000000u);
 }
 
 // A count that grows by one checks at a fixed interval. A thread that has each n-th number also checks sooner or later.

@@ -128,9 +128,12 @@ WEIR_FN weir_status weir_dev_fifo_status(const weir_dev_fifo *fifo) { return wei
 WEIR_FN_COLD void weir_dev_fifo_await_seen(const weir_dev_fifo *fifo, uint64_t position)
 {
     weir_spin spin = weir_spin_begin();
-    while (position - weir_arch_load_acquire_dev_u64(&fifo->credits->seen) >= fifo->count &&
-           weir_spin_next(&spin, fifo->control) == WEIR_OK) {
+    weir_status status = WEIR_OK;
+    while (status == WEIR_OK && position - weir_arch_load_acquire_dev_u64(&fifo->credits->seen) >= fifo->count) {
+        status = weir_spin_step(&spin, fifo->control);
     }
+    (void)weir_dev_control_end_wait(fifo->control, status,
+                                    weir_dev_note_of(WEIR_DOING_FIFO_PUSH, WEIR_NO_PEER, 0, 0, 0));
 }
 
 /* Writes a request for which the caller has taken room; returns its ticket. */
@@ -195,8 +198,8 @@ WEIR_FN weir_status weir_dev_fifo_try_push(const weir_dev_fifo *fifo, const weir
     return status != WEIR_OK ? status : weir_dev_fifo_write_checked(fifo, request, ticket);
 }
 
-/* WEIR_OK if the host has completed the request of that ticket and all before it. Otherwise WEIR_PENDING, or the
- * communicator's sticky error. */
+/* WEIR_OK if the host has completed the request of that ticket and all before it; this does not ask for the
+ * communicator's error. Otherwise WEIR_PENDING, or the communicator's sticky error. */
 WEIR_FN weir_status weir_dev_fifo_test(const weir_dev_fifo *fifo, uint64_t ticket)
 {
     if (weir_arch_load_acquire_sys_u64(fifo->tail) > ticket) {

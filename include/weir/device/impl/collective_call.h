@@ -486,13 +486,13 @@ WEIR_FN_COLD weir_status weir_collective_differ(weir_dev_difference *difference,
     return weir_dev_control_fail(control, WEIR_ERR_MISMATCH);
 }
 
-/* Ends with the error that the block at mailbox 0 is about to report. */
-WEIR_FN_COLD weir_status weir_collective_await_error(weir_dev_control *control)
+/* Waits for the error that another block is about to report. Ends as weir_spin_step. */
+WEIR_FN_COLD weir_status weir_collective_await_error(const weir_dev_control *control)
 {
     weir_spin spin = weir_spin_begin();
     weir_status status = WEIR_OK;
     while (status == WEIR_OK) {
-        status = weir_spin_next(&spin, control);
+        status = weir_spin_step(&spin, control);
     }
     return status;
 }
@@ -521,7 +521,7 @@ WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const 
             return status;
         }
         if (WEIR_UNLIKELY(((mine[0] ^ theirs[0]) | (mine[1] ^ theirs[1]) | (mine[2] ^ theirs[2])) != 0)) {
-            return mailbox != 0 ? weir_collective_await_error(c->control)
+            return mailbox != 0 ? weir_collective_end_wait(c, peer, weir_collective_await_error(c->control))
                                 : weir_collective_differ(c->differences + peer, mine, theirs, c->control);
         }
         if (ordered) {

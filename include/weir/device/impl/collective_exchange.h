@@ -268,7 +268,7 @@ WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const we
             (weir_exchange_is_far(r, l) ? WEIR_DIFFERENCES_FAR + weir_far_peer(c, l) : (uint32_t)l->peer);
         return weir_collective_differ(difference, mine, theirs, c->control);
     }
-    return weir_collective_await_error(c->control);
+    return weir_exchange_end_wait(c, r, l, weir_collective_await_error(c->control));
 }
 
 /* Reads the sender's call of transfer `number` from the head of a slot, if it has come there as packets of message
