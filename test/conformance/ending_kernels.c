@@ -1,18 +1,18 @@
 /* ending_kernels.c - see ending_kernels.h. */
 #include "test/conformance/ending_kernels.h"
-
-#define ENDING_DATA 64u
+#include "weir/device/impl/collective_exchange_alone.h"
 
 WEIR_FN weir_status ending_packets(const ending_args *args, weir_coop warp)
 {
     const weir_dev_memory_channel *channel = &args->channel;
     const uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
     const uint32_t lane = warp.rank % WEIR_ARCH_LINE_LANES;
-    if (args->wait == ENDING_LL16 && warp.rank == 0) {
+    const int lines = args->wait == ENDING_LINES || args->wait == ENDING_LAYOUT;
+    if (!lines && warp.rank == 0) {
         for (uint32_t i = 0; i < ENDING_DATA / 8; i++) {
             weir_ll16_store(channel->packets + 16 * i, i, flag);
         }
-    } else if (args->wait == ENDING_LINES && warp.rank < WEIR_ARCH_LINE_LANES) {
+    } else if (lines && warp.rank < WEIR_ARCH_LINE_LANES) {
         weir_line_put_any(channel->packets, channel->local, ENDING_DATA, weir_line_flag(flag), 0, lane);
     }
     (void)weir_coop_sync(warp);
@@ -21,6 +21,10 @@ WEIR_FN weir_status ending_packets(const ending_args *args, weir_coop warp)
         return weir_dev_memory_channel_unpack_ll16(channel, 0, 0, ENDING_DATA, warp);
     case ENDING_EXCHANGE_LL16:
         return weir_dev_memory_channel_exchange_ll16(channel, 0, 0, 0, 0, warp); /* of 0 bytes */
+    case ENDING_LAYOUT:
+        return weir_dev_memory_channel_unpack_layout_lines(channel, 0, &args->layout, 0, warp);
+    case ENDING_PORT_PACKETS:
+        return weir_dev_port_channel_unpack_packets(&args->port, 0, 0, ENDING_DATA, warp);
     default:
         return weir_dev_memory_channel_unpack_lines(channel, 0, 0, ENDING_DATA, warp);
     }
@@ -54,6 +58,25 @@ WEIR_FN weir_status ending_push(const ending_args *args, uint64_t round)
     return status == WEIR_OK && ticket != round ? WEIR_ERR_CORRUPT : status;
 }
 
+/* Waits of collectives, halos and windows; round + 1 is the number of the barrier. */
+WEIR_FN weir_status ending_peers(const ending_args *args, uint64_t round, weir_coop block)
+{
+    const weir_exchange_bar bar = { args->semaphore.inbound, 0 };
+    /* Only a wait that is not over at once reads the lanes. */
+    const weir_collective_exchange *lanes = (const weir_collective_exchange *)(const void *)args->semaphore.inbound;
+    const weir_exchange_state state = { round, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+    switch (args->wait) {
+    case ENDING_COLLECTIVE:
+        return weir_collective_consume(&args->collective, &args->semaphore, 0);
+    case ENDING_EXCHANGE:
+        return weir_exchange_await(&args->collective, lanes, 0, 0, state, bar, round + 1);
+    case ENDING_HALO:
+        return weir_halo_await(&args->halo, &args->share, WEIR_DOING_HALO_WAIT, args->semaphore.inbound, round);
+    default:
+        return weir_dev_window_meet_devices(&args->window, round + 1, block);
+    }
+}
+
 WEIR_FN weir_status ending_once(const ending_args *args, weir_dev_semaphore_counts *counts, uint64_t round,
                                 weir_coop grid)
 {
@@ -82,6 +105,11 @@ WEIR_FN weir_status ending_once(const ending_args *args, weir_dev_semaphore_coun
     case ENDING_CHANNEL_PUSH:
     case ENDING_CHANNEL_TRY_PUSH:
         return ending_push(args, round);
+    case ENDING_COLLECTIVE:
+    case ENDING_EXCHANGE:
+    case ENDING_HALO:
+    case ENDING_WINDOW:
+        return ending_peers(args, round, weir_coop_thread(grid));
     default:
         weir_dev_semaphore_signal(&args->semaphore);
         return round % 64 == 0 ? weir_dev_semaphore_status(&args->semaphore) : WEIR_OK;

@@ -2,12 +2,17 @@
 #ifndef WEIRT_ENDING_KERNELS_H
 #define WEIRT_ENDING_KERNELS_H
 
+#include "weir/device/collective.h"
+#include "weir/device/halo.h"
 #include "weir/device/kernel.h"
-#include "weir/device/port_channel.h"
+#include "weir/device/layout_channel.h"
+#include "weir/device/window.h"
 
 #if defined(__cplusplus)
 extern "C" {
 #endif
+
+#define ENDING_DATA 64u /* bytes that an unpack takes */
 
 typedef enum ending_wait {
     ENDING_WAIT,
@@ -16,6 +21,8 @@ typedef enum ending_wait {
     ENDING_COUNTED_RELAXED,
     ENDING_LL16,
     ENDING_EXCHANGE_LL16,
+    ENDING_LAYOUT,
+    ENDING_PORT_PACKETS,
     ENDING_LINES,
     ENDING_BARRIER,
     ENDING_FIFO,
@@ -25,6 +32,10 @@ typedef enum ending_wait {
     ENDING_TRY_PUSH,
     ENDING_CHANNEL_PUSH,
     ENDING_CHANNEL_TRY_PUSH,
+    ENDING_COLLECTIVE, /* the wait of collectives by slots, */
+    ENDING_EXCHANGE,   /* and of a block of an exchange that has one lane */
+    ENDING_HALO,
+    ENDING_WINDOW, /* the barrier with another device */
     ENDING_STATUS, /* no waits: signals, and a check of the communicator's status behind each 64th */
     ENDING_WAITS
 } ending_wait;
@@ -39,6 +50,11 @@ typedef struct ending_args {
     weir_dev_port_channel port;    /* uses `semaphore` */
     weir_dev_proxy_channel pushed; /* for pushes: the kernel itself returns slots and credits */
     uint64_t *returned[2];         /* returned slots and credits of `pushed` */
+    weir_dev_layout layout;        /* for unpacks */
+    weir_dev_collective collective;
+    weir_dev_halo halo;
+    weir_dev_halo_share share;
+    weir_dev_window window;
     uint64_t *rounds; /* thousands of rounds so far; the status at the end; the host writes a nonzero value to end the
                        * kernel */
     uint32_t wait;    /* ending_wait */

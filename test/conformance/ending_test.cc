@@ -52,6 +52,38 @@ weir_dev_proxy_channel pushed_of(weirt_rank *rank, const weirt_pair *pair, weir_
     return pushed;
 }
 
+// What a halo and a window read of this device's memory.
+struct Peers {
+    weir_dev_halo_part part;
+    weir_dev_window_device devices[2];
+    uint64_t arrived[2]; // of the window's barrier: device 1 is ahead
+    uint64_t sent[2];    // what this device stores to device 1
+};
+
+void add_peers(weirt_rank *rank, const weirt_pair *pair, const weir_layout *layout, ending_args *args)
+{
+    Peers *peers = reinterpret_cast<Peers *>(static_cast<char *>(weir_memory_pointer(pair->local)) + pair->half);
+    Peers host = {};
+    host.devices[1].shared = reinterpret_cast<char *>(peers->sent);
+    host.devices[1].way = WEIR_WINDOW_MAPPED;
+    host.arrived[1] = AHEAD;
+    WEIRT_EXPECT(rank, sizeof host <= pair->half);
+    WEIRT_OK(rank, weir_device_copy(weir_comm_device(pair->comm), peers, &host, sizeof host));
+    args->port.packets = args->port.peer_packets = args->channel.packets; // a copy at the peer is not stored to
+    args->port.packets_half = args->channel.packets_bytes;
+    args->port.epochs = args->channel.epochs;
+    args->port.local = args->channel.local;
+    args->port.local_bytes = args->channel.local_bytes;
+    args->collective.control = args->semaphore.control;
+    args->halo.control = args->semaphore.control;
+    args->halo.parts = &peers->part;
+    args->window.barrier.control = args->semaphore.control;
+    args->window.to = peers->devices;
+    args->window.rings = peers->arrived;
+    args->window.devices = 2;
+    WEIRT_OK(rank, weir_layout_device(layout, weir_comm_device(pair->comm), 1, &args->layout));
+}
+
 ending_args args_of(weirt_rank *rank, const weirt_pair *pair)
 {
     ending_args args = {};
@@ -84,13 +116,16 @@ void runs_until_another_fails(weirt_rank *rank)
     const Loop *loop = static_cast<const Loop *>(rank->arg);
     weirt_comm c;
     weirt_pair pair = {};
+    weir_layout *layout = nullptr;
     weirt_log_allow("rank 2");
     const bool open = weirt_comm_open(rank, 0, &c);
-    const bool paired = open && rank->rank != 2 && weirt_pair_open(rank, c.comm, 1024, 1, &pair) &&
-                        WEIRT_OK(rank, weir_kernel_load(c.device, ending_kernel()));
+    const bool paired = open && rank->rank != 2 && weirt_pair_open(rank, c.comm, 4096, 1, &pair) &&
+                        WEIRT_OK(rank, weir_kernel_load(c.device, ending_kernel())) &&
+                        WEIRT_OK(rank, weir_layout_create_bytes(ENDING_DATA, &layout));
     ending_args args = {};
     if (paired) {
         args = args_of(rank, &pair); // sets the token that the peer's kernel may add to
+        add_peers(rank, &pair, layout, &args);
         args.wait = loop->wait;
     }
     // Set-up on a GPU waits until earlier kernels of the process have ended there, and these kernels end only when rank
@@ -125,6 +160,7 @@ void runs_until_another_fails(weirt_rank *rank)
         if (loop->death == WEIRT_ALIVE) {
             weirt_barrier(rank);
         }
+        weir_layout_destroy(layout);
         weirt_pair_close(rank, &pair, false);
         weirt_comm_close(&c);
         return;
@@ -135,9 +171,10 @@ void runs_until_another_fails(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-const char *const names[] = { "Wait",    "WaitRelaxed", "Counted",        "CountedRelaxed", "LL16", "Exchange",
-                              "Lines",   "Barrier",     "Fifo",           "Proxy",          "Port", "Push",
-                              "TryPush", "ChannelPush", "ChannelTryPush", "Status" };
+const char *const names[] = { "Wait",     "WaitRelaxed", "Counted", "CountedRelaxed", "LL16",           "ExchangeLL16",
+                              "Layout",   "PortPackets", "Lines",   "Barrier",        "Fifo",           "Proxy",
+                              "Port",     "Push",        "TryPush", "ChannelPush",    "ChannelTryPush", "Collective",
+                              "Exchange", "Halo",        "Window",  "Status" };
 static_assert(sizeof names / sizeof names[0] == ENDING_WAITS, "each wait has a name");
 
 class Ending : public ::testing::TestWithParam<std::tuple<int, int>> {
