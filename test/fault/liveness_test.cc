@@ -1,8 +1,9 @@
 // Kernels that never run out of signals: ranks 0 and 1 pass a signal back and forth forever, while rank 2, which has no
-// channel to them, aborts, is killed, or is stopped. Both kernels must end soon, and the text must name rank 2. On two
-// GPUs the ranks are on gpu:0, gpu:1 and gpu:0.
+// channel to them, aborts, is killed, or is stopped. Both kernels must end soon, and the text must name rank 2. The
+// same for a rank that is stopped inside a collective. On two GPUs the ranks are on gpu:0, gpu:1 and gpu:0.
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "liveness_kernels.h"
 #include "test/harness/checks.h"
@@ -119,6 +120,43 @@ void three_ranks(weirt_rank *rank)
     weirt_comm_close(&comm);
 }
 
+constexpr uint32_t SUMS = 20;           // allreduces before rank 2 stops
+constexpr uint64_t SUM_COUNT = 1 << 12; // values of each
+
+// All ranks sum without end, and rank 2 stops after it has launched one more allreduce. The others wait in kernels, for
+// rank 2 or for each other.
+void sum_without_end(weirt_rank *rank)
+{
+    weirt_comm comm;
+    weir_collective *collective = nullptr;
+    weir_memory *memory = nullptr;
+    void *stream = nullptr;
+    weirt_log_allow("");
+    if (weirt_comm_open(rank, 0, &comm) && WEIRT_OK(rank, weir_collective_create(comm.comm, nullptr, &collective)) &&
+        WEIRT_OK(rank, weir_memory_allocate(comm.comm, SUM_COUNT * sizeof(float), nullptr, &memory)) &&
+        WEIRT_OK(rank, weir_stream_create(comm.device, &stream))) {
+        float *data = static_cast<float *>(weir_memory_pointer(memory));
+        weir_status status = WEIR_OK;
+        uint32_t sums = 0;
+        for (; status == WEIR_OK; sums++) {
+            status = weir_allreduce(collective, data, data, SUM_COUNT, WEIR_F32, WEIR_SUM, stream);
+            if (rank->rank == 2 && sums == SUMS) {
+                weirt_die(rank, WEIRT_STOP);
+            }
+            status = status == WEIR_OK ? weir_comm_wait(comm.comm, stream, 0) : status;
+        }
+        WEIRT_TEXT(rank, "rank 2 does not answer (stopped, or its host is unreachable)");
+        WEIRT_EXPECT(rank, status == WEIR_ERR_REMOTE);
+        WEIRT_EXPECT(rank, sums > SUMS);
+    }
+    weir_collective_destroy(collective);
+    if (stream != nullptr) {
+        weir_stream_destroy(comm.device, stream);
+    }
+    weir_memory_destroy(memory);
+    weirt_comm_close(&comm);
+}
+
 class Liveness : public StageTest {
 protected:
     void run(weirt_death death, uint32_t end_ms) const
@@ -140,6 +178,15 @@ TEST_P(Liveness, SilenceEndsKernelsWhoseWaitsSucceed)
     const uint32_t timeout = STOP_TIMEOUT * weirt_slow();
     setenv("WEIR_TIMEOUT_MS", std::to_string(timeout).c_str(), 1);
     run(WEIRT_STOP, 2 * timeout);
+    unsetenv("WEIR_TIMEOUT_MS");
+}
+
+// Silence ends the kernels, long before their own deadline.
+TEST_P(Liveness, AStoppedRankIsNamedInACollective)
+{
+    const std::string timeouts = std::to_string(STOP_TIMEOUT * weirt_slow()) + "," + std::to_string(weirt_timeout_ms());
+    setenv("WEIR_TIMEOUT_MS", timeouts.c_str(), 1);
+    weirt_ranks_run(stage(), 3, sum_without_end, nullptr, 0);
     unsetenv("WEIR_TIMEOUT_MS");
 }
 
