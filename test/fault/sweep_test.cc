@@ -430,6 +430,7 @@ struct summary {
     uint32_t named;           // points at which all errors named the victim
     uint64_t slowest_ms;      // from a death to the last rank's error
     uint64_t slowest_late_ms; // from the deadline to it, for points that only the deadline ends
+    uint32_t repeats;         // of points whose deadlines were too short for this machine
 };
 
 bool right_status(const point *p, int32_t status)
@@ -447,9 +448,10 @@ bool names_victim(const point *p, uint32_t rank)
     return at != nullptr && (at[std::strlen(name)] < '0' || at[std::strlen(name)] > '9');
 }
 
-void judge(const point *p, uint32_t ranks, summary *sum)
+void judge(const point *p, uint32_t ranks, uint32_t repeats, summary *sum)
 {
     std::lock_guard<std::mutex> hold(sum->mutex);
+    sum->repeats += repeats;
     bool right = p->died_ms != 0 && p->slow == 0;
     bool named = true;
     for (uint32_t i = 0; i < ranks; i++) {
@@ -508,6 +510,7 @@ bool came_late(const point *p, uint32_t ranks)
 void run_point(const weirt_stage *stage, uint32_t ranks, const point *what, summary *sum)
 {
     point p;
+    uint32_t repeats = 0;
     for (uint32_t timeout_ms = what->death == WEIRT_STOP && what->step != 0 ? 8000 : 200;; timeout_ms *= 2) {
         p = *what;
         p.timeout_ms = needs_deadline(&p) ? timeout_ms * weirt_slow() : weirt_timeout_ms();
@@ -516,8 +519,9 @@ void run_point(const weirt_stage *stage, uint32_t ranks, const point *what, summ
         if (!again || timeout_ms > 8000 || ::testing::Test::HasFailure()) {
             break;
         }
+        repeats++;
     }
-    judge(&p, ranks, sum);
+    judge(&p, ranks, repeats, sum);
 }
 
 // Every `stride`-th point of `ranks` ranks, either those that only a deadline ends, or the others. Stops in the middle
@@ -571,11 +575,12 @@ void sweep(const weirt_stage *stage, bool all)
         run_points(stage, ranks, list_points(ranks, stride, true, all), gpu || sanitized ? 8 / ranks : 8, &sum);
         run_points(stage, ranks, list_points(ranks, stride, false, all), 1, &sum);
     }
-    char text[160];
+    char text[200];
     snprintf(text, sizeof text,
-             "%u of %u points, %u named the right rank, slowest detection %llu ms; of a deadline %llu ms late",
+             "%u of %u points, %u named the right rank, slowest detection %llu ms; of a deadline %llu ms late; %u "
+             "repeats with a longer deadline",
              sum.right, sum.points, sum.named, (unsigned long long)sum.slowest_ms,
-             (unsigned long long)sum.slowest_late_ms);
+             (unsigned long long)sum.slowest_late_ms, sum.repeats);
     ::testing::Test::RecordProperty("sweep", text);
     printf("[   SWEEP  ] %s\n", text);
     EXPECT_EQ(sum.right, sum.points);
