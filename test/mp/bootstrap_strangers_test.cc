@@ -79,6 +79,16 @@ bool is_closed(int fd)
     return false;
 }
 
+// Whether the other end has not closed yet.
+bool is_open(int fd)
+{
+    char bytes[256];
+    ssize_t n;
+    while ((n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT)) > 0) {
+    }
+    return n < 0 && errno == EAGAIN;
+}
+
 struct Crowd {
     std::atomic<bool> here;
     std::atomic<bool> over;
@@ -208,18 +218,20 @@ TEST_F(BootstrapStrangers, SilentConnectionsAreDroppedInTime)
     const weir_unique_id id = weirt_new_id();
     weirt_job(id.text, 2, [&](weir_bootstrap *boot, uint32_t rank) {
         if (rank == 0) {
-            const uint64_t start = weirt_now_ms();
-            const int silent = connect_from("127.0.0.1", weirt_id_port(id), "");
-            const int slow = connect_from("127.0.0.1", weirt_id_port(id), some_hello());
-            EXPECT_TRUE(is_closed(silent));
-            const uint64_t first = weirt_now_ms() - start;
-            EXPECT_GE(first, 1000u);
-            EXPECT_TRUE(is_closed(slow));
-            const uint64_t second = weirt_now_ms() - start;
-            EXPECT_GE(second, 5000u);
-            EXPECT_GT(second, first + 1000u); // the silent connection has less time
-            close(silent);
-            close(slow);
+            bool is_first = false; // the silent connection is dropped while the other is open
+            for (int tries = 0; tries < 5 && !is_first; tries++) { // again if rank 0 had no CPU for seconds
+                const uint64_t start = weirt_now_ms();
+                const int silent = connect_from("127.0.0.1", weirt_id_port(id), "");
+                const int slow = connect_from("127.0.0.1", weirt_id_port(id), some_hello());
+                EXPECT_TRUE(is_closed(silent));
+                is_first = is_open(slow);
+                EXPECT_GE(weirt_now_ms() - start, 1000u);
+                EXPECT_TRUE(is_closed(slow));
+                EXPECT_GE(weirt_now_ms() - start, 5000u);
+                close(silent);
+                close(slow);
+            }
+            EXPECT_TRUE(is_first);
         }
         EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
     });
