@@ -485,6 +485,42 @@ void foreign_descriptors_are_closed_elsewhere(weirt_rank *rank)
     }
 }
 
+// 16 threads wait in close at the same time. The next descriptor stays open, which is logged, and the job goes on.
+void further_descriptors_stay_open(weirt_rank *rank)
+{
+    constexpr size_t threads = 16;
+    job j;
+    std::vector<int> others;
+    weirt_log_allow("foreign datagram");
+    const bool open = open_job(rank, &j);
+    if (open && rank->rank == 1) {
+        weirt_descriptors_allow(1);
+        const uint32_t before = weirt_count_descriptors();
+        while (others.size() <= threads) {
+            weirt_datagram datagram = {};
+            int other = -1;
+            datagram.proof_wrong = true;
+            datagram.fd_count = 1;
+            WEIRT_EXPECT(rank, weirt_log_count("descriptors of foreign datagrams stay open") == 0);
+            WEIRT_EXPECT(rank, lingering(&datagram.fds[0], &other));
+            others.push_back(other);
+            weirt_datagrams_hold(j.c.comm);
+            WEIRT_EXPECT(rank, weirt_datagram_send(j.c.comm, &datagram) == 0);
+            close(datagram.fds[0]); // the last descriptor is that of the datagram
+            weirt_datagrams_release(j.c.comm);
+        }
+        Importer importer(&j); // its answer comes behind the datagrams
+        importer.expect(rank, OWNERS);
+        WEIRT_EXPECT(rank, weirt_log_count("1 file descriptors of foreign datagrams stay open") == 1);
+        for (int other : others) {
+            close(other); // ends the threads
+        }
+        expect_descriptors(rank, before + 1);
+    }
+    weirt_barrier(rank);
+    close_job(&j);
+}
+
 // Only CPU processes: descriptors of GPU processes are passed in the same way.
 class Descriptors : public StageTest {};
 INSTANTIATE_TEST_SUITE_P(Stages, Descriptors, ::testing::Values(1), weirt_stage_name);
@@ -494,6 +530,7 @@ TEST_P(Descriptors, RefusedDatagramIsSentAgain) { run(2, refused_datagram_is_sen
 TEST_P(Descriptors, LoansOfTheDeadEnd) { run(2, loans_of_the_dead_end); }
 TEST_P(Descriptors, BrokenSocketEndsTheCommunicator) { run(2, broken_socket_ends_the_communicator); }
 TEST_P(Descriptors, ForeignDescriptorsAreClosedElsewhere) { run(2, foreign_descriptors_are_closed_elsewhere); }
+TEST_P(Descriptors, FurtherDescriptorsStayOpen) { run(2, further_descriptors_stay_open); }
 
 TEST_P(Descriptors, StrangersOfThisUserBlockNobody)
 {

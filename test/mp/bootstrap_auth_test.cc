@@ -1,6 +1,7 @@
 // Proofs and sealed frames: the purpose of a connection, the order of proofs, and foreign processes on the path between
 // two ranks that alter traffic.
 #include <atomic>
+#include <mutex>
 #include <poll.h>
 #include <sys/syscall.h>
 
@@ -233,6 +234,12 @@ public:
         close(listener_);
     }
     bool did() const { return did_; }
+    // All bytes that have passed, of all connections, as they came.
+    std::string seen()
+    {
+        const std::lock_guard<std::mutex> lock(seen_mutex_);
+        return seen_;
+    }
 
 private:
     bool wait(int fd)
@@ -260,6 +267,8 @@ private:
             }
             data += part.substr(0, static_cast<size_t>(n));
         }
+        const std::lock_guard<std::mutex> lock(seen_mutex_);
+        seen_ += data;
         return data;
     }
     std::string take_frame(int from)
@@ -363,6 +372,8 @@ private:
     uint32_t frame_;
     std::atomic<bool> stop_{ false };
     std::atomic<bool> did_{ false };
+    std::mutex seen_mutex_;
+    std::string seen_;
     std::thread thread_;
 };
 
@@ -433,6 +444,25 @@ TEST_F(BootstrapAuth, AStrangerOnThePathCannotSpeakForARank)
             });
         EXPECT_TRUE(did) << deed;
     }
+}
+
+// Frames are sealed and not encrypted; the key is in none of them.
+TEST_F(BootstrapAuth, AStrangerOnThePathReadsAllButTheKey)
+{
+    const weir_unique_id id = weirt_new_id();
+    const std::string said = "what the program sends";
+    Relay relay(weirt_id_port(id), PASS, WEIRI_FRAME_PEER, 0);
+    weirt_job(id.text, 2, [&](weir_bootstrap *boot, uint32_t rank) {
+        std::string text = said;
+        const weir_status status = rank == 1 ? weir_bootstrap_send(boot, text.data(), text.size(), 0, 5)
+                                             : weir_bootstrap_recv(boot, &text[0], text.size(), 1, 5);
+        EXPECT_EQ(status, WEIR_OK) << weir_last_error();
+        EXPECT_EQ(text, said);
+    });
+    const std::string seen = relay.seen();
+    EXPECT_NE(seen.find(said), std::string::npos);
+    EXPECT_EQ(seen.find(weirt_id_key(id)), std::string::npos);
+    EXPECT_EQ(seen.find(std::string(id.text + 6, 64)), std::string::npos);
 }
 
 // The last message of a leaving rank is late, and its goodbye on another connection overtakes it: the message is still

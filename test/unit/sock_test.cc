@@ -1,4 +1,4 @@
-// Connections that connect to themselves.
+// Connections that connect to themselves, and silent ones.
 #include <gtest/gtest.h>
 
 #include <arpa/inet.h>
@@ -81,6 +81,49 @@ TEST(Sock, AConnectionToItselfIsRefused)
         GTEST_SKIP() << "no network namespaces here";
     }
     EXPECT_EQ(WEXITSTATUS(status), MET_ITSELF_AND_TOLD);
+}
+
+int connect_to(uint16_t port)
+{
+    sockaddr_in name = {};
+    name.sin_family = AF_INET;
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    name.sin_port = htons(port);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr *>(&name), sizeof name), 0);
+    return fd;
+}
+
+// The kernel keeps a silent connection from the listener for about a second: one that speaks, and comes later, comes
+// out first. On a machine that was busy for that second the case tries again.
+TEST(Sock, SilentConnectionsAreHeldBack)
+{
+    bool held = false;
+    for (int tries = 0; tries < 10 && !held; tries++) {
+        weiri_address at = {};
+        weiri_address bound = {};
+        int listener = -1;
+        at.family = 4;
+        at.ip[0] = 127;
+        at.ip[3] = 1;
+        ASSERT_EQ(weiri_sock_listen(&at, &listener, &bound), WEIR_OK);
+        const int silent = connect_to(bound.port);
+        const int speaks = connect_to(bound.port);
+        EXPECT_EQ(send(speaks, "x", 1, MSG_NOSIGNAL), 1);
+        pollfd p = { listener, POLLIN, 0 };
+        EXPECT_EQ(poll(&p, 1, 30000), 1);
+        const int first = accept(listener, nullptr, nullptr);
+        sockaddr_in peer = {};
+        sockaddr_in name = {};
+        socklen_t bytes = sizeof peer;
+        EXPECT_EQ(getpeername(first, reinterpret_cast<sockaddr *>(&peer), &bytes), 0);
+        EXPECT_EQ(getsockname(speaks, reinterpret_cast<sockaddr *>(&name), &bytes), 0);
+        held = peer.sin_port == name.sin_port;
+        for (int fd : { first, speaks, silent, listener }) {
+            close(fd);
+        }
+    }
+    EXPECT_TRUE(held);
 }
 
 } // namespace
