@@ -690,9 +690,10 @@ WEIR_FN void weir_arch_load_line(const char *line, uint32_t lane, weir_vec16 *pa
 
 /* One in this many short waits checks the control block; a power of two. On a GPU a check reads host memory, and such
  * reads follow each other: those of the 1,056 warps of a large exchange of lines took about 2.5 ms on H100. A wait is
- * short if it takes at most 768 reads, about 0.4 ms. So a kernel whose waits are all short ends at the latest 0.8 s
- * after the communicator has failed, and after 4 ms if its waits take 2 us. On a CPU a check is a load from the cache,
- * and a short wait may take many milliseconds on a machine with other work. */
+ * short if it takes at most 768 reads, about 0.4 ms. So a kernel that does nothing but short waits ends at the latest
+ * 0.8 s after the communicator has failed, and after 4 ms if its waits take 2 us. A loop with other work ends after at
+ * most 2,048 of its waits: within a second if it makes one every 0.5 ms or more often. On a CPU a check is a load from
+ * the cache, and a short wait may take many milliseconds on a machine with other work. */
 #if !defined(WEIR_ARCH_LOOK_WAITS)
 #if defined(__CUDA_ARCH__)
 #define WEIR_ARCH_LOOK_WAITS 2048u

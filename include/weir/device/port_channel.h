@@ -371,7 +371,7 @@ WEIR_FN weir_status weir_dev_port_channel_wait(const weir_dev_port_channel *chan
 }
 
 /* Consumes a signal if there is one: WEIR_OK, WEIR_PENDING, or the error of the communicator or the channel if there is
- * none. */
+ * none. A poll that finds a signal does not ask for the error. */
 WEIR_FN weir_status weir_dev_port_channel_poll(const weir_dev_port_channel *channel)
 {
     const weir_dev_semaphore *semaphore = &channel->semaphore;

@@ -116,7 +116,7 @@ WEIR_FN_COLD weir_status weir_dev_progress_outcome(const weir_dev_progress *prog
     return (weir_status)(int64_t)weir_arch_load_relaxed_sys_u64((const uint64_t *)&progress->status);
 }
 
-/* WEIR_OK, WEIR_PENDING, or the error. */
+/* WEIR_OK, WEIR_PENDING, or the error. A test of a ticket that is done does not ask for the communicator's error. */
 WEIR_FN weir_status weir_dev_proxy_channel_test(const weir_dev_proxy_channel *channel, uint64_t ticket)
 {
     uint64_t done = weir_arch_load_acquire_sys_u64(&channel->progress->done);

@@ -14,8 +14,10 @@
  *            semaphore whose peer's memory is not mapped (another host) makes WEIR_ERR_UNSUPPORTED the sticky error:
  *            such a semaphore is for a port channel.
  *
- * After the communicator has failed, a loop of waits ends within a second, even if each wait finds a signal. A loop
- * without waits, for example of signals, should call weir_dev_semaphore_status from time to time. */
+ * After the communicator has failed, a loop of waits ends even if each wait finds a signal: on a GPU one such wait in
+ * 2,048 asks for the error. The loop ends within a second if one of its rounds takes less than 0.5 ms. Loops with more
+ * work between their waits, loops of polls that find signals, and loops without waits, for example of signals, should
+ * call weir_dev_semaphore_status from time to time. */
 #ifndef WEIR_DEVICE_SEMAPHORE_H
 #define WEIR_DEVICE_SEMAPHORE_H
 
@@ -176,7 +178,8 @@ WEIR_FN weir_status weir_dev_semaphore_wait_relaxed(const weir_dev_semaphore *se
 }
 
 /* Consumes a signal if there is one: WEIR_OK, WEIR_PENDING, or the communicator's sticky error if there is no signal
- * and there will be none. A loop around poll must end on any status but WEIR_PENDING; then it needs no deadline. */
+ * and there will be none. A loop around poll must end on any status but WEIR_PENDING; then it needs no deadline. A poll
+ * that finds a signal does not ask for the error (weir_dev_semaphore_status does). */
 WEIR_FN weir_status weir_dev_semaphore_poll(const weir_dev_semaphore *semaphore)
 {
     uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
