@@ -598,8 +598,8 @@ WEIR_FN weir_status weir_dev_window_meet_devices(const weir_dev_window *window, 
     }
     WEIR_ROLLED
     for (uint32_t device = block.rank; device < window->devices && status == WEIR_OK; device += block.size) {
-        uint32_t reads = weir_spin_is_due(round) ? 1 : WEIR_ARCH_FAST_READS;
-        int is_long = 0;
+        uint32_t reads = WEIR_ARCH_FAST_READS;
+        int is_long = device != window->device && weir_spin_is_due(round);
         WEIR_ROLLED
         while (device != window->device && !is_long && weir_arch_load_acquire_sys_u64(arrived + device) < round) {
             is_long = weir_spin_is_long(&reads);
