@@ -155,7 +155,7 @@ def mistakes(program):
             (["allgather_parts", "--form", "slots,copies", "--register"], "copy engines carry no parts"),
             (["allgather", "--form", "copies", "--register", "--tune", "/dev/null"], "--tune writes forms of kernels"),
             (["allgather", "--form", "copies", "--register", "--device", "cpu", "-g", "4", "--host-ranks", "2"],
-             "copies need recv in registered memory"),
+             "copy engines carry nothing between hosts"),
             (["allgather_parts", "--parts-bytes", "64"], "--parts-bytes needs --rows"),
             (["allgather_parts", "--rows", "64"], "--rows goes with --parts-bytes"),
             (["allgather_parts", "--parts-bytes", "64,7", "--rows", "8"], "--parts-bytes are multiples of the bytes of"),
