@@ -60,6 +60,22 @@ class Rules(unittest.TestCase):
             "src/host/channel/proxy.h": '#include "src/host/comm/fd_pass.h"\n', "src/host/comm/fd_pass.h": ""})
         self.assertTrue(len(found) == 1 and "src/host/comm/fd_pass.h is not below this file" in found[0], found)
 
+    def test_backends_do_not_include_each_other(self):
+        clean = {"src/transport/ofi/ofi.h": "", "src/transport/ipc/queue.h": "", "src/device/cpu/cpu.h": "",
+                 "src/device/cuda/cuda.h": "",
+                 "src/transport/ib/ib.c": '#include "src/transport/transport.h"\n#include "src/transport/ib/ib.h"\n',
+                 "tools/swnic/swnic.c": '#include "src/transport/ib/prm.h"\n', "src/transport/ib/prm.h": ""}
+        self.assertEqual(self.check(check_sources.include_direction, **clean), [])
+        for name, target in (("src/transport/ib/ib.h", "src/transport/ofi/ofi.h"),
+                             ("src/transport/ofi/ofi.h", "src/transport/ipc/queue.h"),
+                             ("src/transport/ipc/queue.h", "src/transport/ib/ib.h"),
+                             ("src/transport/transport.h", "src/transport/ib/ib.h"),
+                             ("src/device/cpu/cpu.h", "src/device/cuda/cuda.h"),
+                             ("src/device/cuda/cuda.h", "src/device/cpu/cpu.h")):
+            with self.subTest(name=name, target=target):
+                found = self.check(check_sources.include_direction, **{**clean, name: f'#include "{target}"\n'})
+                self.assertEqual(found, [f"{name}:1: {target}: only files of {target.rsplit('/', 1)[0]} include it"])
+
     def test_every_folder_has_a_row(self):
         self.found(check_sources.include_direction, "src/host/other/other.h", '#include "src/host/base/wire.h"\n',
                    "the folder has no row")

@@ -48,6 +48,9 @@ FOLDERS = (
     ("src/mpi", "src/mpi/", ()),
 )
 
+# Interchangeable parts of the library: no other folder of src includes their headers, nor does one include another.
+BACKENDS = ("src/device/cpu", "src/device/cuda", "src/transport/ib", "src/transport/ipc", "src/transport/ofi")
+
 # Includes with quotes in all other files: a file or a folder, and the prefixes that it may include.
 LAYERS = (
     ("include/weir/status.h", ()),
@@ -125,6 +128,10 @@ def include_direction(root):
             yield f"{place}: the folder has no row in FOLDERS"
         elif target and not target.startswith(allowed):
             yield f"{place}: {target} is not below this file; it may include {', '.join(allowed) or 'nothing'}"
+        elif name.startswith("src/"):
+            for backend in BACKENDS:
+                if (target or "").startswith(backend + "/") and not name.startswith(backend + "/"):
+                    yield f"{place}: {target}: only files of {backend} include it"
         # One compiler call without -I builds a tutorial: it includes shared files by the path from its folder.
         tops = (name.rsplit("/", 1)[0],) if (target or "").startswith("../") else (".", "include")
         if target and target.count("/") and not any((root / top / target).exists() for top in tops):
