@@ -81,22 +81,22 @@ typedef struct weir_collective_opts {
                                   wins over it; the same on all ranks, as the next two. Default inside the host: 8 MiB
                                   on a GPU, and up to 288 MiB more once it grows; 1 and 4 MiB on the CPU. Default
                                   between hosts: 64 MiB. A rank alone on its host has none inside the host */
-    uint32_t blocks;           /* most blocks of a kernel, one for each multiprocessor; limit on a GPU: the number of
-                                  multiprocessors; default: the same, divided by the number of ranks that share the GPU.
-                                  Unless blocks or threads are given, operations by slots among more than two ranks,
-                                  each with its own GPU, put four blocks of 256 threads on each multiprocessor, which
-                                  leaves no room for other kernels */
-    uint32_t threads;          /* most of a block; default on a GPU 256 by packets and lines, or 384 where an SM limit
-                                  leaves few blocks; 1,024 by slots, or 512 where blocks are many */
+    uint32_t blocks;           /* maximum number of blocks per kernel, one on each multiprocessor (SM). Limit on a GPU:
+                                  its SMs. Default: the same, divided by the number of ranks that share it. If neither
+                                  blocks nor threads is set, and more than two ranks have a GPU each, an operation by
+                                  slots puts four blocks of 256 threads on each SM. This leaves no room for other
+                                  kernels */
+    uint32_t threads;          /* maximum number of threads per block. Default on a GPU: 256 by packets and lines, 384
+                                  if an SM limit leaves few blocks; 1,024 by slots, 512 if there are many blocks */
     weir_collective_form form; /* forced; the same on all ranks */
     bool check_pointers;       /* each call asks whether the device can access all of send and recv, which takes some
                                   microseconds: WEIR_ERR_INVALID or WEIR_ERR_RANGE before anything is launched */
-    uint32_t host_ranks;   /* treats every so many ranks as a host, to try several hosts on one; their memory must be
-                              mapped. 0: ranks that map each other's memory are a host */
-    const char *transport; /* between hosts, as weir_connection_opts.transport */
-    bool order_streams;    /* operations on several streams run one after the other, in the order of the calls; the
-                              launch of a graph counts where it is made. Costs an event for each kernel. Kernels of the
-                              caller are not ordered. Not needed where all operations use one stream */
+    uint32_t host_ranks;       /* for tests: every `host_ranks` consecutive ranks count as one host; they must map each
+                                  other's memory. 0: ranks that map each other's memory are a host */
+    const char *transport;     /* between hosts, as weir_connection_opts.transport */
+    bool order_streams;        /* operations on several streams run one after the other, in the order of the calls; the
+                                  launch of a graph counts where it is made. Each kernel costs an event. Kernels of
+                                  the caller are not ordered. Not needed where all operations use one stream */
 } weir_collective_opts;
 
 /* Every rank of the group calls it, and creates its collectives in the same order. If one rank fails, all ranks return
@@ -223,12 +223,12 @@ typedef struct weir_part {
     weir_dtype dtype;
 } weir_part;
 
-/* All `n` parts at once, which may differ in type: as many in each launch as its arguments have room for, which are 104
- * of two ranks, 69 of four and 41 of eight. Any number of parts is allowed; 0 parts only compare the ranks' calls. In
- * place, for each part by itself: send (allgather) or recv (reduce_scatter) is this rank's extent. The buffers of
- * different parts must not overlap, which is not checked. The call has read `parts` and their extents when it returns.
- * If it takes several launches, an error of the device may come after the first one. Copy engines carry no parts:
- * WEIR_ERR_UNSUPPORTED if WEIR_FORM_COPIES is forced.
+/* All `n` parts at once, which may differ in type. One launch holds up to 104 parts with two ranks, 69 with four, 41
+ * with eight. Any number of parts is allowed; a call with 0 parts only compares the ranks' calls. In place, for each
+ * part by itself: send (allgather) or recv (reduce_scatter) is this rank's extent. The buffers of different parts must
+ * not overlap, which is not checked. The call has read `parts` and their extents when it returns. If it takes several
+ * launches, an error of the device may come after the first one. Copy engines carry no parts: WEIR_ERR_UNSUPPORTED if
+ * WEIR_FORM_COPIES is forced.
  *
  * An allgather whose parts all arrive in one registered memory goes straight into it. Between hosts every extent is a
  * broadcast or a reduce, so prefer few parts there. */
@@ -264,13 +264,13 @@ typedef struct weir_transfer {
 
 /* Carries out `n` sends and receives at the same time. The i-th send to a rank meets that rank's i-th receive from this
  * one, in the order of their lists. Count and type must be the same at both ends, or WEIR_ERR_MISMATCH becomes the
- * communicator's error. Neither the order nor the size of transfers can make ranks wait for each other in vain. Only
- * ranks with transfers call it, and a call with n = 0 does nothing. A send may complete before its receive runs, if it
- * fits the collective's memory; otherwise it waits for the receive, until the deadline. Between hosts a transfer passes
- * through memory of a rank of the receiver's host, which need not make a call. So destroy the collective after the
- * transfers of all ranks have ended. What a rank sends to itself, it receives in the same call. The buffer of a receive
- * must not overlap another buffer of the call, except that a rank may receive from itself in place. WEIR_ERR_INVALID
- * names the transfer, and nothing is launched. */
+ * communicator's error. No order or size of the transfers in one call can deadlock. Only ranks with transfers call it,
+ * and a call with n = 0 does nothing. A send may complete before its receive runs, if it fits the collective's memory;
+ * otherwise it waits for the receive, until the deadline. Between hosts a transfer passes through memory of a rank of
+ * the receiver's host, which need not make a call. So destroy the collective after the transfers of all ranks have
+ * ended. What a rank sends to itself, it receives in the same call. The buffer of a receive must not overlap another
+ * buffer of the call, except that a rank may receive from itself in place. WEIR_ERR_INVALID names the transfer, and
+ * nothing is launched. */
 WEIR_API WEIR_NODISCARD weir_status weir_exchange(weir_collective *collective, const weir_transfer *transfers,
                                                   uint32_t n, void *stream);
 

@@ -35,9 +35,9 @@
  * A handler pushes requests to other channels by the try calls. If such a call returns WEIR_PENDING, the handler
  * remembers its position and returns WEIR_ERR_BUSY. A progress callback tests the tickets of such requests.
  *
- * Create, start, stop and destroy are called once each, in this order. Until start, requests stay in the queue, and
- * waits, and pushes without a credit, return WEIR_ERR_INVALID. stop fails every channel with WEIR_ERR_ABORTED. drain
- * completes the requests that were pushed before it.
+ * Create, start, stop and destroy are called once each, in this order. Before start, requests stay queued. A wait, or a
+ * push that finds no credit, returns WEIR_ERR_INVALID. stop fails every channel with WEIR_ERR_ABORTED. drain completes
+ * the requests that were pushed before it.
  *
  * Threads:   any, at the same time, except destroy; weir_proxy_channel_complete and _fail only in callbacks. Of their
  *            proxy, callbacks may also call weir_proxy_channel_try_push, weir_proxy_channel_test, and their

@@ -121,10 +121,10 @@ WEIR_API WEIR_NODISCARD weir_status weir_table_scatter(weir_table *table, const 
 
 /* From here on in stream order, copies of these rows are in device memory, and those of an earlier call are not.
  * Gathers read the copies; of rows with planes they do so where all planes lie in the row. Scatters to this table, also
- * those of kernels (weir/device/table.h), store to the row and its copy. A row that other stores or other processes
- * change is as it was here until the next call. Negative ids are skipped, equal ids have one copy, and ids out of range
- * are counted. Call with 0 ids before rows are changed otherwise. Puts three kernels on the stream and can be captured;
- * calls of other streams that use the table must be ordered with it. WEIR_ERR_LIMIT: more than opts.cache_rows ids. */
+ * those of kernels (weir/device/table.h), store to the row and its copy. If anything else changes a row, its copy stays
+ * stale until the next call. Negative ids are skipped, equal ids have one copy, and ids out of range are counted. Call
+ * with 0 ids before rows are changed otherwise. Puts three kernels on the stream and can be captured; calls of other
+ * streams that use the table must be ordered with it. WEIR_ERR_LIMIT: more than opts.cache_rows ids. */
 WEIR_API WEIR_NODISCARD weir_status weir_table_cache(weir_table *table, const void *ids, weir_ids type, uint64_t count,
                                                      void *stream);
 

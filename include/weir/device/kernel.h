@@ -16,9 +16,9 @@
  * struct has at most WEIR_KERNEL_ARGS_MAX bytes.
  *
  * This header brings memory channels. A kernel that uses another noun includes that noun's header above it:
- * weir/device/port_channel.h, fifo.h, proxy.h, rdma.h or collective.h. The kernel records the versions of the nouns
- * whose headers it was compiled with. A libweir with another version of one of these nouns refuses to launch it, with
- * WEIR_ERR_VERSION. A change of port channels does not concern a kernel that does not include their header.
+ * port_channel.h, fifo.h, proxy.h, rdma.h, collective.h, window.h, table.h, layout.h or halo.h in weir/device. The
+ * kernel records the versions of the nouns whose headers it includes. A libweir with another version of one of them
+ * refuses to launch it: WEIR_ERR_VERSION. A kernel that does not include a noun's header ignores changes of that noun.
  *
  * Kernels of different files may have the same name. In a cubin or fatbin the driver finds kernels by name: compile
  * such a file with WEIR_KERNEL_MODULE defined, and its kernel for GPUs is extern "C" put_gpu.
