@@ -222,6 +222,71 @@ void uniques(weirt_rank *rank)
 
 TEST_P(TableOrder, ReadsEachRowOnce) { run_alone(uniques); }
 
+// Rows of other sizes and alignments, ids of 32 bits. The same rows lie in memory at other offsets: part 1 begins
+// behind part 0 and a gap of 5 bytes.
+void sizes(weirt_rank *rank, weir_table_split split)
+{
+    constexpr uint64_t rows = 150; // of each part
+    World world(rank, split, MOST);
+    std::mt19937_64 random(34);
+    for (const uint64_t bytes : { 1, 3, 17, 128, 400, 1203, 16500 }) {
+        const uint64_t pitch = bytes + 7;
+        const uint64_t offset = 13;
+        const uint64_t count = std::min<uint64_t>(MOST, 50000 / bytes);
+        weir_table *table = nullptr;
+        weir_table_opts opts = WEIR_OPTS(weir_table_opts);
+        weir_table_part parts[2] = {};
+        opts.split = split;
+        opts.order_ids = MOST;
+        for (uint64_t i = 0; i < 2; i++) {
+            parts[i].memory = world.memory;
+            parts[i].offset = offset + i * (rows * pitch + 5);
+            parts[i].count = rows;
+            parts[i].pitch = pitch;
+        }
+        if (!world.ready || !WEIRT_OK(rank, weir_table_create(world.c.device, bytes, parts, 2, &opts, &table))) {
+            return;
+        }
+        char *memory = static_cast<char *>(weir_memory_host_pointer(world.memory));
+        for (uint64_t i = 0; i < offset + 2 * rows * pitch + 5; i++) {
+            memory[i] = World::byte_of(i, i / 65536);
+        }
+        std::vector<int32_t> ids(count);
+        for (int32_t &id : ids) {
+            id = static_cast<int32_t>(random() % (2 * rows + 4)) - 2;
+        }
+        for (const weir_table_order order : { WEIR_TABLE_ORDER_GROUPED, WEIR_TABLE_ORDER_UNIQUE }) {
+            const uint64_t shift = 1 + order; // of out
+            weir_table_call_opts call = WEIR_OPTS(weir_table_call_opts);
+            call.order = order;
+            std::memcpy(world.host(), ids.data(), count * 4);
+            std::memset(world.host() + OUT_AT, 0x5a, MOST * ROW);
+            WEIRT_OK(rank, weir_table_gather(table, world.device(), WEIR_IDS_I32, count,
+                                             world.device() + OUT_AT + shift, &call, world.stream));
+            world.wait();
+            std::vector<char> wanted(MOST * ROW, 0x5a);
+            for (uint64_t i = 0; i < count; i++) {
+                const auto id = static_cast<uint64_t>(ids[i]);
+                if (ids[i] >= 0 && id < 2 * rows) {
+                    const uint64_t part = split == WEIR_SPLIT_RANGES ? id / rows : id % 2;
+                    const uint64_t index = split == WEIR_SPLIT_RANGES ? id % rows : id / 2;
+                    std::memcpy(&wanted[shift + i * bytes], memory + parts[part].offset + index * pitch, bytes);
+                }
+            }
+            WEIRT_EXPECT(rank, std::memcmp(world.host() + OUT_AT, wanted.data(), wanted.size()) == 0);
+        }
+        weir_table_destroy(table);
+    }
+}
+
+void all_sizes(weirt_rank *rank)
+{
+    sizes(rank, WEIR_SPLIT_RANGES);
+    sizes(rank, WEIR_SPLIT_ROUND_ROBIN);
+}
+
+TEST_P(TableOrder, RowsOfAnySizeAndAlignment) { run_alone(all_sizes); }
+
 // Each of several equal ids goes to its own place, in two planes. A negative place takes nothing, even for the first.
 void places(weirt_rank *rank)
 {
@@ -311,7 +376,12 @@ void chooses(weirt_rank *rank)
     world.put(ids);
     WEIRT_OK(rank, world.gather(MOST, WEIR_TABLE_ORDER_AUTO));
     world.wait();
-    WEIRT_EXPECT(rank, world.wrong(ids, MOST) == 0 && world.ordered(ids, MOST, WEIR_SPLIT_RANGES));
+    WEIRT_EXPECT(rank, world.wrong(ids, MOST) == 0 && world.placed() == MOST);
+    WEIRT_EXPECT(rank, world.ordered(ids, MOST, WEIR_SPLIT_RANGES));
+    world.put(ids);
+    WEIRT_OK(rank, world.gather(20, WEIR_TABLE_ORDER_AUTO));
+    world.wait();
+    WEIRT_EXPECT(rank, world.wrong(ids, 20) == 0 && world.placed() == MOST); // the call before
 }
 
 TEST_P(TableOrder, AutoGroupsWhereItPays) { run_alone(chooses); }

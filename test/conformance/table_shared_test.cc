@@ -137,6 +137,13 @@ void owner_dies(weirt_rank *rank)
         weirt_step(rank, 2);
         weirt_step_wait(rank, 3 - rank->rank, 2);
         WEIRT_EXPECT(rank, shared.gathers(7));
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
+        while (weir_comm_status(shared.c.comm) == WEIR_OK && weirt_now_ms() < end) {
+            weirt_sleep_ms(1);
+        }
+        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(shared.c.comm));
+        WEIRT_TEXT(rank, "rank 0");
+        WEIRT_EXPECT(rank, shared.gathers(7)); // with the error, too
         weirt_step(rank, 3);
         weirt_step_wait(rank, 3 - rank->rank, 3);
     }
