@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "src/host/comm/memory.h"
 #include "src/host/table/table.h"
 #include "test/conformance/table_kernels.h"
 #include "test/harness/checks.h"
@@ -61,7 +62,6 @@ struct World {
     }
     char *out() const { return device() + 49152; }
     char *host_out() const { return host() + 49152; }
-    bool on_cpu() const { return std::strncmp(rank->device, "cpu", 3) == 0; }
 };
 
 // ---- create --------------------------------------------------------------------------------------------------------
@@ -130,6 +130,33 @@ void refuses_at_create(weirt_rank *rank)
 }
 
 TEST_P(TableErrors, CreateRefuses) { run_alone(refuses_at_create); }
+
+// Memory of another host's rank is not mapped. All CPU devices of a host count as one device, so the other device here
+// has another UUID.
+void refuses_memory(weirt_rank *rank)
+{
+    World world(rank);
+    weir_device *other = nullptr;
+    weir_table *table = nullptr;
+    if (!world.ready || !WEIRT_OK(rank, weir_device_open("cpu:1", nullptr, &other))) {
+        return;
+    }
+    other->info.uuid[0] ^= 1;
+    weir_memory far = *world.memory;
+    far.block = nullptr;
+    far.rank = 3;
+    weir_table_part parts[2] = { world.part(10), world.part(10) };
+    parts[1].memory = &far;
+    WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_table_create(world.c.device, 100, parts, 2, nullptr, &table));
+    WEIRT_TEXT(rank, "weir_table_create: part 1 is memory of rank 3, which is not mapped here");
+    WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_create(other, 100, parts, 2, nullptr, &table));
+    WEIRT_TEXT(rank, "weir_table_create: part 0 is memory of ");
+    WEIRT_TEXT(rank, ", but the table is of ");
+    WEIRT_EXPECT(rank, table == nullptr);
+    weir_device_close(other);
+}
+
+TEST_P(TableErrors, CreateRefusesMemory) { run_alone(refuses_memory); }
 
 // ---- calls ---------------------------------------------------------------------------------------------------------
 
@@ -294,12 +321,13 @@ TEST_P(TableErrors, ReportsIdsThatAreKnown) { run_alone(reports_known_ids); }
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
-// The first row begins at a page and the last one ends at a page, with unreadable pages beside them. Only the CPU
-// device reads memory that nothing has registered.
+const char only_cpu[] = "only the CPU device reads memory that nothing has registered";
+
+// The first row begins at a page and the last one ends at a page, with unreadable pages beside them.
 void between_unreadable_pages(weirt_rank *rank)
 {
     World world(rank);
-    if (!world.ready || !world.on_cpu()) {
+    if (!world.ready) {
         return;
     }
     const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
@@ -326,28 +354,38 @@ void between_unreadable_pages(weirt_rank *rank)
     munmap(map, 3 * page);
 }
 
-TEST_P(TableErrors, RowsBetweenUnreadablePages) { run_alone(between_unreadable_pages); }
+TEST_P(TableErrors, RowsBetweenUnreadablePages)
+{
+    if (std::string(stage()->kind) != "cpu") {
+        GTEST_SKIP() << only_cpu;
+    }
+    run_alone(between_unreadable_pages);
+}
 
 // More than 2^32 rows in 80 GiB of virtual memory, of which few pages exist.
+constexpr uint64_t LARGE = 5ull << 30;
+
+char *map_large()
+{
+    void *map = mmap(nullptr, LARGE * 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return map != MAP_FAILED ? static_cast<char *>(map) : nullptr;
+}
+
 void large(weirt_rank *rank)
 {
     World world(rank);
-    const uint64_t rows = 5ull << 30;
     weir_table *table = nullptr;
-    if (!world.ready || !world.on_cpu()) {
+    char *map = map_large();
+    if (!world.ready || !WEIRT_EXPECT(rank, map != nullptr)) {
         return;
-    }
-    void *map = mmap(nullptr, rows * 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED) {
-        return; // a limit of this machine
     }
     weir_table_part part = {};
     part.rows = map;
-    part.count = rows;
-    const int64_t ids[] = { 0, (1ll << 31) + 5, (1ll << 32) + 7, static_cast<int64_t>(rows) - 1 };
+    part.count = LARGE;
+    const int64_t ids[] = { 0, (1ll << 31) + 5, (1ll << 32) + 7, static_cast<int64_t>(LARGE) - 1 };
     std::memcpy(world.host() + 32768, ids, sizeof ids);
     for (const int64_t id : ids) {
-        std::memcpy(static_cast<char *>(map) + id * 16, &id, sizeof id);
+        std::memcpy(map + id * 16, &id, sizeof id);
     }
     if (WEIRT_OK(rank, weir_table_create(world.c.device, 16, &part, 1, nullptr, &table))) {
         WEIRT_OK(rank,
@@ -359,74 +397,199 @@ void large(weirt_rank *rank)
         WEIRT_OK(rank, weir_table_status(table));
     }
     weir_table_destroy(table);
-    munmap(map, rows * 16);
+    munmap(map, LARGE * 16);
 }
 
-TEST_P(TableErrors, MoreThanFourBillionRows) { run_alone(large); }
-
-// ---- faults in create and calls
-// --------------------------------------------------------------------------------------
-
-// Create and a call, while the n-th operation fails: nothing is left, and the text says what failed.
-void nth_fails(weirt_rank *rank, uint64_t (*fail)(uint64_t n), weir_status wanted)
+TEST_P(TableErrors, MoreThanFourBillionRows)
 {
-    World world(rank);
+    if (std::string(stage()->kind) != "cpu") {
+        GTEST_SKIP() << only_cpu;
+    }
+    char *map = map_large();
+    if (map == nullptr) {
+        GTEST_SKIP() << "80 GiB of addresses cannot be reserved here";
+    }
+    munmap(map, LARGE * 16);
+    run_alone(large);
+}
+
+// ---- faults in create and calls ------------------------------------------------------------------------------------
+
+constexpr uint64_t MANY = 4096; // ids, so that a gather divides those that have copies from the others
+
+// A table with everything: room for orders and copies, rows of 4 bytes with room behind them for planes.
+weir_status create_full(const World &world, weir_table **out)
+{
     weir_table_part part = world.part(10);
-    bool done = !world.ready;
+    weir_table_opts opts = WEIR_OPTS(weir_table_opts);
+    opts.order_ids = MANY;
+    opts.cache_rows = 4;
+    return weir_table_create(world.c.device, 4, &part, 1, &opts, out);
+}
+
+// A call of each kind, and the kernels that it puts on the stream.
+struct Call {
+    const char *name;
+    weir_status (*make)(const World &world, weir_table *table);
+    uint64_t kernels;
+    bool orders; // by the memory of counts
+};
+
+template <weir_table_order ORDER, uint64_t COUNT> weir_status gather(const World &world, weir_table *table)
+{
+    weir_table_call_opts opts = WEIR_OPTS(weir_table_call_opts);
+    opts.order = ORDER;
+    return weir_table_gather(table, world.device() + 32768, WEIR_IDS_I32, COUNT, world.out(), &opts, world.stream);
+}
+
+weir_status copy(const World &world, weir_table *table)
+{
+    return weir_table_cache(table, world.device() + 32768, WEIR_IDS_I32, 4, world.stream);
+}
+
+weir_status scatter(const World &world, weir_table *table)
+{
+    return weir_table_scatter(table, world.device() + 32768, WEIR_IDS_I32, 10, world.out(), nullptr, world.stream);
+}
+
+weir_status scatter_planes(const World &world, weir_table *table)
+{
+    weir_table_call_opts opts = WEIR_OPTS(weir_table_call_opts);
+    opts.planes = 2;
+    opts.plane = 1024;
+    opts.out_plane = 64;
+    return weir_table_scatter(table, world.device() + 32768, WEIR_IDS_I32, 10, world.out(), &opts, world.stream);
+}
+
+const Call calls[] = {
+    { "given", gather<WEIR_TABLE_ORDER_GIVEN, 10>, 1, false },
+    { "grouped", gather<WEIR_TABLE_ORDER_GROUPED, 10>, 4, true },
+    { "unique", gather<WEIR_TABLE_ORDER_UNIQUE, 10>, 5, true },
+    { "divided", gather<WEIR_TABLE_ORDER_AUTO, MANY>, 3, false },
+    { "divided and grouped", gather<WEIR_TABLE_ORDER_GROUPED, MANY>, 6, true },
+    { "cache", copy, 3, false },
+    { "scatter", scatter, 1, false },
+    { "scatter of planes", scatter_planes, 2, false },
+};
+
+// Ids 0 to 9 again and again, and rows and out that tell them.
+void put_all(const World &world)
+{
+    std::vector<int32_t> ids(MANY);
+    for (uint64_t i = 0; i < MANY; i++) {
+        ids[i] = static_cast<int32_t>(i % 10);
+        std::memcpy(world.host_out() + 4 * i, &ids[i], 4);
+    }
+    std::memcpy(world.host(), ids.data(), 40);
+    (void)world.ids(ids);
+}
+
+// Whether a gather of ten rows is right.
+bool gathers(const World &world, weir_table *table, weir_table_order order)
+{
+    weir_table_call_opts opts = WEIR_OPTS(weir_table_call_opts);
+    opts.order = order;
+    std::memset(world.host_out(), 0x5a, 40);
+    return weir_table_gather(table, world.device() + 32768, WEIR_IDS_I32, 10, world.out(), &opts, world.stream) ==
+               WEIR_OK &&
+           WEIRT_OK(world.rank, weir_stream_wait(world.c.device, world.stream, 0)) &&
+           std::memcmp(world.host_out(), world.host(), 40) == 0;
+}
+
+// Create and a call, while the n-th operation fails: nothing is left, and the text says what failed. Later calls in the
+// order GIVEN and AUTO are right. A launch that fails between the kernels of an order leaves counts of groups, so a
+// later order is refused. Returns how often.
+uint64_t nth_fails(const World &world, const Call &call, uint64_t (*fail)(uint64_t n), weir_status wanted)
+{
+    weirt_rank *rank = world.rank;
+    uint64_t refused = 0;
+    bool done = false;
     for (uint64_t n = 1; n < 100 && !done; n++) {
         weir_table *table = nullptr;
+        put_all(world);
         (void)fail(n);
-        weir_status status = weir_table_create(world.c.device, 100, &part, 1, nullptr, &table);
-        if (status == WEIR_OK) {
-            status = weir_table_gather(table, world.ids({ 3 }), WEIR_IDS_I32, 1, world.out(), nullptr, world.stream);
-        }
+        weir_status status = create_full(world, &table);
+        status = status == WEIR_OK ? copy(world, table) : status;
+        status = status == WEIR_OK ? call.make(world, table) : status;
         done = fail(0) != 0;
-        WEIRT_EXPECT(rank, status == (done ? WEIR_OK : wanted));
-        WEIRT_EXPECT(rank, done || std::strlen(weir_last_error()) > 0);
+        if (status != (done ? WEIR_OK : wanted) || (!done && std::strlen(weir_last_error()) == 0)) {
+            weirt_fail(rank, __FILE__, __LINE__, "%s, operation %llu: %d, %s", call.name,
+                       static_cast<unsigned long long>(n), static_cast<int>(status), weir_last_error());
+        }
         WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
+        if (table != nullptr) {
+            WEIRT_EXPECT(rank, gathers(world, table, WEIR_TABLE_ORDER_GIVEN));
+            WEIRT_EXPECT(rank, gathers(world, table, WEIR_TABLE_ORDER_AUTO));
+            if (!gathers(world, table, WEIR_TABLE_ORDER_GROUPED)) {
+                refused++;
+                WEIRT_STATUS(rank, WEIR_ERR_DEVICE, calls[2].make(world, table));
+                WEIRT_TEXT(rank, "an earlier launch failed, so that its ids cannot be reordered");
+            }
+        }
         weir_table_destroy(table);
     }
     WEIRT_EXPECT(rank, done);
+    return refused;
 }
 
-void nth_allocation(weirt_rank *rank) { nth_fails(rank, weirt_fail_allocation, WEIR_ERR_NOMEM); }
-void nth_device(weirt_rank *rank) { nth_fails(rank, weirt_fail_device, WEIR_ERR_DEVICE); }
+void nth_allocation(weirt_rank *rank)
+{
+    World world(rank);
+    for (const Call &call : calls) {
+        WEIRT_EXPECT(rank, !world.ready || nth_fails(world, call, weirt_fail_allocation, WEIR_ERR_NOMEM) <= 3);
+    }
+}
+
+void nth_device(weirt_rank *rank)
+{
+    World world(rank);
+    for (const Call &call : calls) {
+        const uint64_t launches = call.orders ? 3 : 0; // before the gather
+        WEIRT_EXPECT(rank, !world.ready || nth_fails(world, call, weirt_fail_device, WEIR_ERR_DEVICE) == launches);
+    }
+}
 
 TEST_P(TableErrors, NthAllocationFails) { run_alone(nth_allocation); }
 TEST_P(TableErrors, NthDeviceOperationFails) { run_alone(nth_device); }
 
-// A call allocates no more than the launch of a kernel that does nothing.
+// A call allocates no more than launches of kernels that do nothing.
 void allocates_nothing(weirt_rank *rank)
 {
     World world(rank);
     weir_table *table = nullptr;
-    weir_table_part part = world.part(10);
-    if (!world.ready || !WEIRT_OK(rank, weir_table_create(world.c.device, 100, &part, 1, nullptr, &table))) {
+    if (!world.ready || !WEIRT_OK(rank, create_full(world, &table))) {
         return;
     }
+    put_all(world);
     const uint64_t most = 1000;
-    uint64_t left[2] = { 0, 0 };
     const weir_shape shape = weir_device_fit_shape(world.c.device, { 8, 1024 });
     const table_args args = {};
-    for (int round = 0; round < 2; round++) { // the first one makes workers
-        (void)weirt_fail_allocation(most);
-        WEIRT_OK(rank, weir_launch(world.c.device, table_nothing, shape, &args, nullptr, world.stream));
-        left[0] = weirt_fail_allocation(0);
-        WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
-        (void)weirt_fail_allocation(most);
-        WEIRT_OK(rank,
-                 weir_table_gather(table, world.ids({ 3, 4 }), WEIR_IDS_I32, 2, world.out(), nullptr, world.stream));
-        left[1] = weirt_fail_allocation(0);
-        WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
+    WEIRT_OK(rank, copy(world, table));
+    for (const Call &call : calls) {
+        uint64_t left[2] = { 0, 1 };
+        for (int round = 0; round < 2; round++) { // the first one makes workers
+            (void)weirt_fail_allocation(most);
+            for (uint64_t i = 0; i < call.kernels; i++) {
+                WEIRT_OK(rank, weir_launch(world.c.device, table_nothing, shape, &args, nullptr, world.stream));
+            }
+            left[0] = weirt_fail_allocation(0);
+            WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
+            (void)weirt_fail_allocation(most);
+            WEIRT_OK(rank, call.make(world, table));
+            left[1] = weirt_fail_allocation(0);
+            WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
+        }
+        if (left[0] != left[1]) {
+            weirt_fail(rank, __FILE__, __LINE__, "%s: %llu allocations are left, not %llu", call.name,
+                       static_cast<unsigned long long>(left[1]), static_cast<unsigned long long>(left[0]));
+        }
     }
-    WEIRT_EXPECT(rank, left[0] == left[1]);
     weir_table_destroy(table);
 }
 
 TEST_P(TableErrors, CallsAllocateNothing) { run_alone(allocates_nothing); }
 
-// ---- inside kernels
-// --------------------------------------------------------------------------------------------------
+// ---- inside kernels ------------------------------------------------------------------------------------------------
 
 // A kernel sums bags of rows, and gathers and scatters by itself.
 void inside_kernels(weirt_rank *rank)
