@@ -100,9 +100,11 @@ void refuses(weirt_rank *rank)
         const weir_extent extents[] = { { 0, 4 }, { 4, 4 } };
         weir_collective_form form = WEIR_FORM_AUTO;
         weir_shape shape = { 0, 0 };
-        refused(&bench, "a kernel has to compute", weir_reduce(c, in, out, 1, WEIR_F32, WEIR_SUM, 0, s));
+        refused(&bench, "WEIR_FORM_COPIES is forced, but copy engines cannot reduce",
+                weir_reduce(c, in, out, 1, WEIR_F32, WEIR_SUM, 0, s));
         refused(&bench, "copies need recv in registered memory", weir_allreduce(c, out, in, 1, WEIR_F32, WEIR_SUM, s));
-        refused(&bench, "a kernel has to compute", weir_reduce_scatter(c, in, out, 1, WEIR_F32, WEIR_SUM, s));
+        refused(&bench, "WEIR_FORM_COPIES is forced, but copy engines cannot reduce",
+                weir_reduce_scatter(c, in, out, 1, WEIR_F32, WEIR_SUM, s));
         refused(&bench, "registered memory", weir_allgather(c, out, in, 1, WEIR_F32, s));
         refused(&bench, "registered memory",
                 weir_gather(c, in, rank->rank == 0 ? in + 64 : nullptr, 1, WEIR_F32, 0, s));

@@ -226,11 +226,13 @@ void arguments(weirt_rank *rank)
         };
         const weir_transfer good = { in, 1, WEIR_F32, 1 - own, false };
         refused(&bench, "transfers is NULL", weir_exchange(c, nullptr, 1, s));
-        refused(&bench, "rank 2 of 2 (transfer 1 of 2)", call({ good, { in, 1, WEIR_U8, 2, true } }));
+        refused(&bench, "peer 2 does not exist; there are 2 ranks (transfer 1 of 2)",
+                call({ good, { in, 1, WEIR_U8, 2, true } }));
         refused(&bench, "buffer is NULL (transfer 0 of 2)", call({ { nullptr, 1, WEIR_U8, 1 - own, true }, good }));
         refused(&bench, "not aligned", call({ good, { in + 1, 1, WEIR_F32, 1 - own, true } }));
         refused(&bench, "unknown type 12", call({ { in, 1, static_cast<weir_dtype>(12), 1 - own, false } }));
-        refused(&bench, "elements", call({ { in, UINT64_MAX / 2, WEIR_F64, 1 - own, false } }));
+        refused(&bench, "count is 9223372036854775807; the limit is ",
+                call({ { in, UINT64_MAX / 2, WEIR_F64, 1 - own, false } }));
         refused(&bench, "(transfer 0 of 1)", call({ { in, 1 << 20, WEIR_U8, 1 - own, false } }), WEIR_ERR_RANGE);
         refused(&bench, "sends itself transfer 1, which it does not receive",
                 call({ good, { in, 1, WEIR_U8, own, false } }));

@@ -63,7 +63,8 @@ void arguments(weirt_rank *rank)
         const weir_extent overlap[] = { { 0, 4 }, { 3, 4 } };
         const weir_extent far[] = { { 0, 4 }, { UINT64_MAX / 2, 4 } };
         refused(&bench, "extents is NULL", weir_gather_v(c, in, out, nullptr, WEIR_F32, 0, s));
-        refused(&bench, "rank 2 of 2", weir_scatter_v(c, in, out, good, WEIR_F32, 2, s));
+        refused(&bench, "root 2 does not exist; the collective has 2 ranks",
+                weir_scatter_v(c, in, out, good, WEIR_F32, 2, s));
         refused(&bench, "extents[0] and extents[1] overlap", weir_gather_v(c, in, out, overlap, WEIR_F32, 0, s));
         refused(&bench, "extents[1] has 4 elements", weir_scatter_v(c, in, out, far, WEIR_F32, 0, s));
         refused(&bench, "send is NULL", weir_gather_v(c, nullptr, out, good, WEIR_F32, 0, s));

@@ -152,7 +152,8 @@ void arguments(weirt_rank *rank)
         WEIRT_EXPECT(rank, weir_collective_rank(c) == rank->rank && weir_collective_size(c) == 4);
         refused(&bench, "all_to_all_v", weir_all_to_all_v(c, in, extents, out, extents, WEIR_U8, bench.stream),
                 WEIR_ERR_UNSUPPORTED);
-        refused(&bench, "rank 4 of 4", weir_send(c, in, 1, WEIR_U8, 4, bench.stream), WEIR_ERR_INVALID);
+        refused(&bench, "peer 4 does not exist; there are 4 ranks", weir_send(c, in, 1, WEIR_U8, 4, bench.stream),
+                WEIR_ERR_INVALID);
         refused(&bench, "not supported between hosts",
                 weir_collective_describe(c, &request, WEIR_FORM_ONCE, &description, sizeof description, &shape),
                 WEIR_ERR_UNSUPPORTED);
@@ -214,12 +215,13 @@ void creation(weirt_rank *rank)
         weir_collective_opts opts = opts_of(rank);
         opts.host_ranks = 3;
         WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_collective_create(comm.comm, &opts, &collective));
-        WEIRT_TEXT(rank, "4 ranks are not hosts of 3 each");
+        WEIRT_TEXT(rank, "4 ranks cannot be divided into hosts of 3");
         (void)weirt_barrier(rank);
         // Ranks with different arguments, or with one failing rank, all get an error.
         opts.host_ranks = rank->rank == 3 ? 1 : 2;
         WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_collective_create(comm.comm, &opts, &collective));
-        WEIRT_TEXT(rank, "on a host, rank");
+        WEIRT_TEXT(rank, rank->rank == 3 ? "rank 0 found 2 ranks on its host, rank 3 found 1"
+                                         : "rank 3 found 1 ranks on its host, rank ");
         (void)weirt_barrier(rank);
         opts = opts_of(rank);
         opts.staging_bytes = rank->rank == 3 ? 256 << 10 : 512 << 10;
@@ -228,9 +230,10 @@ void creation(weirt_rank *rank)
         opts = opts_of(rank);
         opts.staging_bytes = rank->rank == 1 ? 1 : 512 << 10;
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_create(comm.comm, &opts, &collective));
-        WEIRT_TEXT(rank, rank->rank == 1
-                             ? "weir_collective_create: 1 bytes of staging"
-                             : "weir_collective_create: rank 1 failed: weir_collective_create: 1 bytes of staging");
+        WEIRT_TEXT(rank,
+                   rank->rank == 1
+                       ? "weir_collective_create: opts.staging_bytes is 1; "
+                       : "weir_collective_create: rank 1 failed: weir_collective_create: opts.staging_bytes is 1; ");
         (void)weirt_barrier(rank);
         WEIRT_OK(rank, weir_comm_status(comm.comm));
     }

@@ -462,7 +462,7 @@ void arguments(weirt_rank *rank)
         const weir_extent far[] = { { 0, 1 }, { 1 << 20, 1 } };
         const weir_extent none[] = { { 7, 0 }, { 9, 0 } };
         weir_part parts[] = { { in, out, good, WEIR_F32 }, { in, out + 64, over, WEIR_F32 } };
-        refused(rank, "weir_allgather_parts: parts are NULL", weir_allgather_parts(c, nullptr, 1, s));
+        refused(rank, "weir_allgather_parts: parts is NULL", weir_allgather_parts(c, nullptr, 1, s));
         refused(rank, "weir_allgather_parts: part 1: the extents of ranks 0 and 1 overlap",
                 weir_allgather_parts(c, parts, 2, s));
         refused(rank, "part 1: the extents of ranks 0 and 1 overlap",
@@ -473,7 +473,7 @@ void arguments(weirt_rank *rank)
         refused(rank, "the extent of rank 1", weir_reduce_scatter_v(c, in, out, long_one, WEIR_U8, WEIR_SUM, s));
         refused(rank, "recv: ", weir_allgather_v(c, in, out, far, WEIR_U8, s), WEIR_ERR_RANGE);
         refused(rank, "send: ", weir_reduce_scatter_v(c, in, out, far, WEIR_U8, WEIR_SUM, s), WEIR_ERR_RANGE);
-        refused(rank, "extents are NULL", weir_allgather_v(c, in, out, nullptr, WEIR_U8, s));
+        refused(rank, "weir_allgather_v: extents is NULL", weir_allgather_v(c, in, out, nullptr, WEIR_U8, s));
         refused(rank, "send is NULL", weir_allgather_v(c, nullptr, out, good, WEIR_U8, s));
         refused(rank, "recv is NULL", weir_allgather_v(c, in, nullptr, good, WEIR_U8, s));
         refused(rank, "send is NULL", weir_reduce_scatter_v(c, nullptr, out, good, WEIR_U8, WEIR_MAX, s));

@@ -66,6 +66,23 @@ void refused_factors(const Bench *b)
             weir_reduce_scatter_v(c, in, out, extents, WEIR_I8, WEIR_SCALED_SUM, b->stream));
 }
 
+void refused_extents(const Bench *b)
+{
+    weir_collective *c = b->collective;
+    char *in = static_cast<char *>(weir_memory_pointer(b->in));
+    char *out = static_cast<char *>(weir_memory_pointer(b->out));
+    const weir_extent whole[2] = { { 0, 4 }, { 4, 4 } };
+    const weir_extent shorter[2] = { { 0, 3 }, { 4, 3 } };
+    const weir_extent far[2] = { { 0, 4 }, { UINT64_MAX / 2, 4 } };
+    const std::string own = "[" + std::to_string(b->rank->rank) + "].count is ";
+    refused(b, ("weir_all_to_all_v: sends" + own + "4, but recvs" + own + "3, both for this rank").c_str(),
+            weir_all_to_all_v(c, in, whole, out, shorter, WEIR_U8, b->stream));
+    refused(b, "weir_all_to_all_v: sends[1]: at 9223372036854775807, count 4 exceed the limit ",
+            weir_all_to_all_v(c, in, far, out, whole, WEIR_U8, b->stream));
+    refused(b, "weir_all_to_all_v: recvs[1]: at 9223372036854775807, count 4 exceed the limit ",
+            weir_all_to_all_v(c, in, whole, out, far, WEIR_U8, b->stream));
+}
+
 void arguments(weirt_rank *rank)
 {
     weir_collective_opts opts = small_opts(rank);
@@ -86,7 +103,8 @@ void arguments(weirt_rank *rank)
         refused(b, "unknown type", weir_allreduce(c, in, out, 1, static_cast<weir_dtype>(12), WEIR_SUM, s));
         refused(b, "unknown operation", weir_allreduce(c, in, out, 1, WEIR_F32, static_cast<weir_op>(6), s));
         refused_factors(b);
-        refused(b, "elements", weir_allreduce(c, in, out, UINT64_MAX / 4, WEIR_F32, WEIR_SUM, s));
+        refused(b, "count is 4611686018427387903; the limit is ",
+                weir_allreduce(c, in, out, UINT64_MAX / 4, WEIR_F32, WEIR_SUM, s));
         refused(
             b, "wraps",
             weir_allreduce(c, reinterpret_cast<void *>(~static_cast<uintptr_t>(15)), out, 100, WEIR_F32, WEIR_SUM, s));
@@ -98,26 +116,32 @@ void arguments(weirt_rank *rank)
         refused(b, "weir_recv: recv: ", weir_recv(c, none, 1, WEIR_U8, 1 - rank->rank, s));
         refused(b, "weir_broadcast: recv: ", weir_broadcast(c, in, out, 1 << 20, WEIR_U8, 1 - rank->rank, s),
                 WEIR_ERR_RANGE);
-        refused(b, "rank 2 of 2", weir_reduce(c, in, out, 1, WEIR_F32, WEIR_SUM, 2, s));
+        refused(b, "weir_reduce: root 2 does not exist; the collective has 2 ranks",
+                weir_reduce(c, in, out, 1, WEIR_F32, WEIR_SUM, 2, s));
         refused(b, "overlap", weir_reduce_scatter(c, in, in + 4 - 4 * rank->rank, 1, WEIR_F32, WEIR_SUM, s));
         refused(b, "overlap", weir_allgather(c, in + 8 - 8 * rank->rank, in, 2, WEIR_F32, s));
         refused(b, "overlap", weir_all_to_all(c, in, in + 4, 1, WEIR_F32, s));
-        refused(b, "rank 9", weir_broadcast(c, in, out, 1, WEIR_F32, 9, s));
-        refused(b, "rank 2 of 2", weir_gather(c, in, out, 1, WEIR_F32, 2, s));
+        refused(b, "root 9 does not exist", weir_broadcast(c, in, out, 1, WEIR_F32, 9, s));
+        refused(b, "root 2 does not exist", weir_gather(c, in, out, 1, WEIR_F32, 2, s));
         refused(b, "recv is NULL", weir_gather(c, in, nullptr, 1, WEIR_F32, rank->rank, s));
         refused(b, "overlap", weir_gather(c, in + 4 - 4 * rank->rank, in, 1, WEIR_F32, rank->rank, s));
         refused(b, "send is NULL", weir_scatter(c, nullptr, out, 1, WEIR_F32, rank->rank, s));
         refused(b, "overlap", weir_scatter(c, in, in + 4 - 4 * rank->rank, 1, WEIR_F32, rank->rank, s));
-        refused(b, "extents", weir_all_to_all_v(c, in, nullptr, out, extents, WEIR_U8, s));
-        refused(b, "overlap", weir_all_to_all_v(c, in, extents, out, extents, WEIR_U8, s));
+        refused(b, "sends is NULL", weir_all_to_all_v(c, in, nullptr, out, extents, WEIR_U8, s));
+        refused(b, "recvs is NULL", weir_all_to_all_v(c, in, extents, out, nullptr, WEIR_U8, s));
+        refused(b, "recvs[0] and recvs[1] overlap", weir_all_to_all_v(c, in, extents, out, extents, WEIR_U8, s));
+        refused_extents(b);
         refused(b, "this one", weir_send(c, in, 1, WEIR_U8, rank->rank, s));
-        refused(b, "rank 2 of 2", weir_recv(c, in, 1, WEIR_U8, 2, s));
-        refused(b, "forced",
+        refused(b, "peer 2 does not exist; there are 2 ranks", weir_recv(c, in, 1, WEIR_U8, 2, s));
+        refused(b, "weir_allreduce: 50000 bytes do not fit the forced form once",
                 weir_collective_force(c, WEIR_FORM_ONCE, 0) == WEIR_OK
                     ? weir_allreduce(c, in, out, 50000, WEIR_U8, WEIR_MAX, s)
                     : WEIR_OK,
                 WEIR_ERR_LIMIT);
-        refused(b, "of at most", weir_collective_force(c, WEIR_FORM_AUTO, 1000));
+        refused(b, "weir_collective_force: blocks is 1000; the limit is ",
+                weir_collective_force(c, WEIR_FORM_AUTO, 1000));
+        refused(b, "weir_collective_force: unknown form 9",
+                weir_collective_force(c, static_cast<weir_collective_form>(9), 0));
         refused(b, "one of this rank", weir_collective_register(c, nullptr));
         // A description of another size is not written.
         const weir_collective_request request = { WEIR_ALLREDUCE, WEIR_F32, WEIR_SUM, 0, 4, in, out };
@@ -127,10 +151,13 @@ void arguments(weirt_rank *rank)
         std::memset(&description, 0xa5, sizeof description);
         std::memset(&untouched, 0xa5, sizeof untouched);
         for (size_t bytes : { size_t{ 0 }, sizeof description - 8, sizeof description + 8 }) {
-            refused(b, ("out has " + std::to_string(bytes) + " bytes").c_str(),
+            refused(b,
+                    ("weir_collective_describe: bytes is " + std::to_string(bytes) + ", but this library's ").c_str(),
                     weir_collective_describe(c, &request, WEIR_FORM_ONCE, &description, bytes, &shape));
             WEIRT_EXPECT(rank, std::memcmp(&description, &untouched, sizeof description) == 0);
         }
+        refused(b, "weir_collective_describe: kind 0 is not a reduction, or form 5 does not support it",
+                weir_collective_describe(c, &request, WEIR_FORM_COPIES, &description, sizeof description, &shape));
         WEIRT_OK(rank, weir_collective_describe(c, &request, WEIR_FORM_ONCE, &description, sizeof description, &shape));
         WEIRT_EXPECT(rank, description.send == in && description.recv == out && description.bytes == 16);
         WEIRT_OK(rank, weir_collective_force(c, WEIR_FORM_AUTO, 0));
@@ -164,6 +191,7 @@ void creation(weirt_rank *rank)
         opts.staging_bytes = 256 << 10;
         opts.threads = 100000;
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_create(comm.comm, &opts, &collective));
+        WEIRT_TEXT(rank, "opts.threads is 100000 (limit ");
         opts = small_opts(rank);
         // Ranks with different arguments get an error.
         opts.staging_bytes = (256 + 256 * static_cast<uint64_t>(rank->rank)) << 10;
@@ -208,7 +236,7 @@ struct Trouble {
 };
 
 // Arguments of rank 1 in creates.
-const Trouble troubles[] = { { WEIR_ERR_INVALID, "1000 bytes of staging" },
+const Trouble troubles[] = { { WEIR_ERR_INVALID, "opts.staging_bytes is 1000; 131072 to 68719476736 are allowed" },
                              { WEIR_ERR_INVALID, "unknown form" },
                              { WEIR_ERR_INVALID, "out is NULL" },
                              { WEIR_ERR_ENV, "No such file" },

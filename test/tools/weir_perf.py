@@ -148,7 +148,7 @@ def mistakes(program):
             (["allreduce", "--tune", "/dev/null", "--form", "slots,auto"], "--tune chooses forms by itself"),
             (["allreduce", "--device", "cpu", "--tune", "/dev/null", "-g", "1"], "two or more ranks on one host"),
             (["allreduce", "--device", "cpu", "--tune", "/nonexistent/table"], "/nonexistent/table: No such file"),
-            (["allreduce", "--device", "cpu", "-g", "3", "--host-ranks", "2"], "3 ranks are not hosts of 2 each"),
+            (["allreduce", "--device", "cpu", "-g", "3", "--host-ranks", "2"], "3 ranks cannot be divided into hosts of 2"),
             (["allreduce", "-o", "scaled_sum", "-d", "f8e4m3"], "-o scaled_sum takes f64, f32, f16 and bf16"),
             (["allgather", "--form", "copies"], "--form copies needs --register"),
             (["reduce", "--form", "copies", "--register"], "copy engines carry no parts"),

@@ -241,13 +241,17 @@ TEST(CollectiveShape, AnSmLimitLeavesTheRestToLines)
     c.sm_limit = 22;
     EXPECT_EQ(form_of(&c, 256 << 10), WEIR_FORM_ONCE);
     c.sm_limit = 1;
-    c.host.lines = false; // a link that keeps no lines
+    c.host.lines = false; // a link that does not keep 128-byte stores whole
     EXPECT_EQ(form_of(&c, 32 << 10), WEIR_FORM_ONCE);
-    c.host.lines = true;
-    weir_collective_form form = WEIR_FORM_AUTO;
+    weir_collective_form form = WEIR_FORM_LINES;
     weir_shape shape = {};
     weiri_work work = work_of(WEIR_ALLGATHER, 32 << 10, 16 << 10);
     work.device = &c.device;
+    EXPECT_EQ(weiri_choose(&c, &work, "test", &form, &shape), WEIR_ERR_LIMIT);
+    EXPECT_STREQ(weir_last_error(),
+                 "test: WEIR_FORM_LINES is forced, but the link does not keep 128-byte stores whole");
+    c.host.lines = true;
+    form = WEIR_FORM_AUTO;
     EXPECT_EQ(weiri_choose(&c, &work, "test", &form, &shape), WEIR_OK);
     EXPECT_EQ(form, WEIR_FORM_LINES);
     c.device.ranks = 4; // a thread has two places at once, not four

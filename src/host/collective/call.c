@@ -26,8 +26,10 @@ weir_status weiri_check_call(const weir_collective *collective, const char *name
     if ((uint32_t)dtype >= WEIR_DTYPES) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: unknown type %d", name, (int)dtype);
     }
-    if (count > WEIRI_BYTES_MOST / weir_dtype_bytes(dtype) / WEIR_COLLECTIVE_RANKS) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: %llu elements", name, (unsigned long long)count);
+    const uint64_t most = WEIRI_BYTES_MOST / weir_dtype_bytes(dtype) / WEIR_COLLECTIVE_RANKS;
+    if (count > most) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: count is %llu; the limit is %llu", name, (unsigned long long)count,
+                          (unsigned long long)most);
     }
     return WEIR_OK;
 }
@@ -52,13 +54,14 @@ weir_status weiri_refuse_copies(const weir_collective *collective, const char *n
 {
     return collective->form != WEIR_FORM_COPIES || collective->size == 1
                ? WEIR_OK
-               : weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: the form of copies is forced, but %s", name, why);
+               : weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: WEIR_FORM_COPIES is forced, but %s", name, why);
 }
 
 static weir_status check_rank(const weir_collective *collective, const char *name, uint32_t rank)
 {
     if (rank >= collective->size) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u", name, rank, collective->size);
+        return weiri_fail(WEIR_ERR_INVALID, "%s: root %u does not exist; the collective has %u ranks", name, rank,
+                          collective->size);
     }
     return WEIR_OK;
 }
@@ -268,8 +271,10 @@ weir_status weir_collective_describe(weir_collective *collective, const weir_col
         return invalid(name, request == NULL ? "request is NULL" : out == NULL ? "out is NULL" : "shape is NULL");
     }
     if (bytes != sizeof *out) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: out has %llu bytes, but %llu in this library: other headers", name,
-                          (unsigned long long)bytes, (unsigned long long)sizeof *out);
+        return weiri_fail(
+            WEIR_ERR_INVALID,
+            "%s: bytes is %llu, but this library's weir_collective_reduce has %llu: compiled with other headers", name,
+            (unsigned long long)bytes, (unsigned long long)sizeof *out);
     }
     weir_status status = weiri_check_call(collective, name, request->dtype, request->count);
     if (status != WEIR_OK) {
@@ -280,7 +285,8 @@ weir_status weir_collective_describe(weir_collective *collective, const weir_col
     }
     if ((uint32_t)request->kind > WEIR_REDUCE_SCATTER || form == WEIR_FORM_AUTO || (uint32_t)form > WEIR_FORM_SLOTS ||
         (form == WEIR_FORM_ONCE && request->kind == WEIR_REDUCE_SCATTER)) {
-        return invalid(name, "not a reduction, or not a form of it");
+        return weiri_fail(WEIR_ERR_INVALID, "%s: kind %d is not a reduction, or form %d does not support it", name,
+                          (int)request->kind, (int)form);
     }
     status = check_reduction(collective, name, request);
     return status == WEIR_OK ? weiri_plan_describe(collective, name, request, form, out, shape) : status;
@@ -289,17 +295,18 @@ weir_status weir_collective_describe(weir_collective *collective, const weir_col
 /* ---- pieces of different sizes --------------------------------------------------------------------------------- */
 
 /* Converts the extents of one side to bytes, and finds the end of the last one. */
-static weir_status take_extents(const char *name, const weir_extent *extents, uint32_t ranks, uint32_t element,
-                                uint64_t *at, uint64_t *bytes, uint64_t *end)
+static weir_status take_extents(const char *name, const char *which, const weir_extent *extents, uint32_t ranks,
+                                uint32_t element, uint64_t *at, uint64_t *bytes, uint64_t *end)
 {
     const uint64_t most = WEIRI_BYTES_MOST / element / WEIR_COLLECTIVE_RANKS;
     if (extents == NULL) {
-        return invalid(name, "extents are NULL");
+        return weiri_fail_null(name, which);
     }
     for (uint32_t k = 0; k < ranks; k++) {
         if (extents[k].at > most || extents[k].count > most) {
-            return weiri_fail(WEIR_ERR_INVALID, "%s: %llu elements at %llu", name, (unsigned long long)extents[k].count,
-                              (unsigned long long)extents[k].at);
+            return weiri_fail(WEIR_ERR_INVALID, "%s: %s[%u]: at %llu, count %llu exceed the limit %llu", name, which, k,
+                              (unsigned long long)extents[k].at, (unsigned long long)extents[k].count,
+                              (unsigned long long)most);
         }
         at[k] = extents[k].at * element;
         bytes[k] = extents[k].count * element;
@@ -326,9 +333,10 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
     }
     const weir_dev_collective *device = &collective->device;
     const uint32_t element = weir_dtype_bytes(dtype);
-    status = take_extents(name, sends, device->ranks, element, what->send_at, what->send_bytes, &in.bytes);
+    status = take_extents(name, "sends", sends, device->ranks, element, what->send_at, what->send_bytes, &in.bytes);
     if (status == WEIR_OK) {
-        status = take_extents(name, recvs, device->ranks, element, what->recv_at, what->recv_bytes, &out.bytes);
+        status =
+            take_extents(name, "recvs", recvs, device->ranks, element, what->recv_at, what->recv_bytes, &out.bytes);
     }
     if (status == WEIR_OK) {
         status = check_spans(collective, name, in, out, NULL, element);
@@ -337,15 +345,17 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
         return status;
     }
     if (what->send_bytes[device->rank] != what->recv_bytes[device->rank]) {
-        return invalid(name, "this rank sends itself one count and receives another");
+        return weiri_fail(WEIR_ERR_INVALID,
+                          "%s: sends[%u].count is %llu, but recvs[%u].count is %llu, both for this rank", name,
+                          device->rank, (unsigned long long)sends[device->rank].count, device->rank,
+                          (unsigned long long)recvs[device->rank].count);
     }
     for (uint32_t k = 0; k < device->ranks; k++) {
         const weiri_span mine = { out.data + what->recv_at[k], what->recv_bytes[k] };
         for (uint32_t other = 0; other < k; other++) {
             const weiri_span theirs = { out.data + what->recv_at[other], what->recv_bytes[other] };
             if (!weiri_spans_apart(mine, theirs)) {
-                return weiri_fail(WEIR_ERR_INVALID, "%s: the places of what ranks %u and %u send overlap", name, other,
-                                  k);
+                return weiri_fail(WEIR_ERR_INVALID, "%s: recvs[%u] and recvs[%u] overlap", name, other, k);
             }
         }
         what->most = what->send_bytes[k] > what->most ? what->send_bytes[k] : what->most;

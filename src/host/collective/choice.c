@@ -230,7 +230,7 @@ static weir_status choose_copies(const weir_collective *collective, const weiri_
     if (!work->copies) {
         return weiri_refuse_copies(collective, name,
                                    work->kind == WEIR_ALLREDUCE          ? "copies need recv in registered memory"
-                                   : (REDUCTIONS >> work->kind & 1) != 0 ? "a kernel has to compute"
+                                   : (REDUCTIONS >> work->kind & 1) != 0 ? "copy engines cannot reduce"
                                                                          : "copies need recv in registered memory on "
                                                                            "all ranks, and not in place");
     }
@@ -258,9 +258,12 @@ weir_status weiri_choose(const weir_collective *collective, const weiri_work *wo
         return choose_copies(collective, work, name, shape);
     }
     if (!has_room(collective, work, chosen)) {
-        return weiri_fail(WEIR_ERR_LIMIT, "%s: %llu bytes are too many for the form that is forced%s", name,
-                          (unsigned long long)work->bytes,
-                          chosen == WEIR_FORM_LINES && !collective->host.lines ? ", and the link keeps no lines" : "");
+        if (chosen == WEIR_FORM_LINES && !collective->host.lines) {
+            return weiri_fail(WEIR_ERR_LIMIT,
+                              "%s: WEIR_FORM_LINES is forced, but the link does not keep 128-byte stores whole", name);
+        }
+        return weiri_fail(WEIR_ERR_LIMIT, "%s: %llu bytes do not fit the forced form %s", name,
+                          (unsigned long long)work->bytes, weiri_form_names[chosen]);
     }
     const uint32_t room = weiri_choice_most_blocks(collective, work, chosen);
     const uint32_t needed = count_blocks(collective, work, chosen);

@@ -167,8 +167,10 @@ static weir_status take_opts(weir_collective *collective, weir_collective_opts *
         staging = collective->many ? STAGING_GPU : STAGING_CPU;
     }
     if (staging < WEIRI_STAGING_LEAST || staging > WEIRI_STAGING_MOST) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_collective_create: %llu bytes of staging; at least %llu are needed",
-                          (unsigned long long)staging, (unsigned long long)WEIRI_STAGING_LEAST);
+        return weiri_fail(WEIR_ERR_INVALID,
+                          "weir_collective_create: opts.staging_bytes is %llu; %llu to %llu are allowed",
+                          (unsigned long long)staging, (unsigned long long)WEIRI_STAGING_LEAST,
+                          (unsigned long long)WEIRI_STAGING_MOST);
     }
     if (opts->form > WEIR_FORM_COPIES) {
         return invalid("weir_collective_create", "unknown form");
@@ -185,9 +187,10 @@ static weir_status take_opts(weir_collective *collective, weir_collective_opts *
     const uint32_t most = collective->many ? info.multiprocessors : BLOCKS_MOST;
     if (collective->sm_limit > most || collective->threads > info.block_threads ||
         (collective->many && collective->threads % 32 != 0)) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_collective_create: %u blocks of %u threads; at most %u of %u%s",
-                          collective->sm_limit, collective->threads, most, info.block_threads,
-                          collective->many ? ", and whole warps" : "");
+        return weiri_fail(WEIR_ERR_INVALID,
+                          "weir_collective_create: opts.blocks is %u (limit %u), opts.threads is %u (limit %u%s)",
+                          collective->sm_limit, most, collective->threads, info.block_threads,
+                          collective->many ? ", a multiple of 32" : "");
     }
     collective->device.blocks = collective->sm_limit * (oversubscribes(collective, opts) ? WEIRI_OVERSUBSCRIPTION : 1);
     collective->form = opts->form;
@@ -448,9 +451,12 @@ weir_status weir_collective_force(weir_collective *collective, weir_collective_f
     if (status != WEIR_OK) {
         return status;
     }
-    if ((uint32_t)form > WEIR_FORM_COPIES || blocks > collective->sm_limit) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_collective_force: form %d, %u blocks of at most %u", (int)form,
-                          blocks, collective->sm_limit);
+    if ((uint32_t)form > WEIR_FORM_COPIES) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_collective_force: unknown form %d", (int)form);
+    }
+    if (blocks > collective->sm_limit) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_collective_force: blocks is %u; the limit is %u", blocks,
+                          collective->sm_limit);
     }
     collective->form = form;
     collective->forced = blocks;

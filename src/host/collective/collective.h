@@ -186,7 +186,7 @@ bool weiri_spans_apart(weiri_span a, weiri_span b);
 /* Checks of all operations: the communicator, type and count. `name` is the public call. */
 weir_status weiri_check_call(const weir_collective *collective, const char *name, weir_dtype dtype, uint64_t count);
 weir_status weiri_check_op(const weir_collective *collective, const char *name, weir_dtype dtype, weir_op op);
-/* WEIR_ERR_UNSUPPORTED if the form of copies is forced. `why` copies cannot carry out the call. */
+/* WEIR_ERR_UNSUPPORTED if WEIR_FORM_COPIES is forced. `why`: the reason why copies cannot carry out the call. */
 weir_status weiri_refuse_copies(const weir_collective *collective, const char *name, const char *why);
 /* True if WEIR_SCALED_SUM has elements, or a factor, of this type. */
 bool weiri_op_scales(uint32_t dtype);

@@ -51,7 +51,7 @@ weir_status weiri_copies_check(weir_collective *collective, const char *name, vo
     }
     *stores = *stores || status == WEIR_OK;
     return status == WEIR_OK ? WEIR_OK
-                             : weiri_fail(status, "%s: the form of copies is forced, but %s", name, weir_last_error());
+                             : weiri_fail(status, "%s: WEIR_FORM_COPIES is forced, but %s", name, weir_last_error());
 }
 
 weir_status weiri_copies_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args)

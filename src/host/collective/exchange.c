@@ -49,7 +49,8 @@ static weir_status check_transfer(const exchange *e, const weir_transfer *t, con
         return status;
     }
     if (t->peer >= collective->size) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u", e->name, t->peer, collective->size);
+        return weiri_fail(WEIR_ERR_INVALID, "%s: peer %u does not exist; there are %u ranks", e->name, t->peer,
+                          collective->size);
     }
     status = weiri_refuse_copies(collective, e->name, "a sender does not know the buffer of the receiver");
     return status != WEIR_OK ? status

@@ -85,7 +85,8 @@ static weir_status check(const rooted_call *c)
     if (c->extents == NULL || c->root >= c->collective->size) {
         return c->extents == NULL
                    ? weiri_fail(WEIR_ERR_INVALID, "%s: extents is NULL", c->name)
-                   : weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u", c->name, c->root, c->collective->size);
+                   : weiri_fail(WEIR_ERR_INVALID, "%s: root %u does not exist; the collective has %u ranks", c->name,
+                                c->root, c->collective->size);
     }
     status = check_extents(c, &end);
     if (status == WEIR_OK) {

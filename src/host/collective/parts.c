@@ -40,7 +40,7 @@ static weir_status check_extents(const parts_call *call, const weir_part *part, 
     const uint32_t element = weir_dtype_bytes(part->dtype);
     const uint64_t most = WEIRI_BYTES_MOST / element / WEIR_COLLECTIVE_RANKS;
     if (part->extents == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: extents are NULL", name);
+        return weiri_fail_null(name, "extents");
     }
     *end = 0;
     for (uint32_t k = 0; k < call->collective->size; k++) {
@@ -99,7 +99,7 @@ static weir_status check_part(const parts_call *call, const weir_part *part, con
 static weir_status check_parts(const parts_call *call)
 {
     if (call->parts == NULL && call->n != 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: parts are NULL", call->name);
+        return weiri_fail_null(call->name, "parts");
     }
     for (uint32_t i = 0; i < call->n; i++) {
         char name[64];

@@ -45,7 +45,7 @@ weir_status weiri_rails_find(weir_collective *collective, const weir_collective_
     collective->rails.device.host = first / ranks;
     collective->rails.device.hosts = ranks == collective->size ? 1 : hosts > 1 ? hosts : 2;
     if (opts->host_ranks != 0 && hosts * ranks != collective->size) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "weir_collective_create: %u ranks are not hosts of %u each",
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "weir_collective_create: %u ranks cannot be divided into hosts of %u",
                           collective->size, ranks);
     }
     if (ranks > WEIR_COLLECTIVE_RANKS || hosts > WEIR_COLLECTIVE_HOSTS) {
@@ -72,8 +72,8 @@ static weir_status check_host(const weir_collective *collective, const char *cal
     const uint64_t *theirs = words + (size_t)WORDS * other;
     const uint32_t ranks = collective->device.ranks;
     if (theirs[0] != ranks) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: rank %u is one of %llu on a host, rank %u one of %u", call, rank,
-                          (unsigned long long)theirs[0], collective->comm->rank, ranks);
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: rank %u found %llu ranks on its host, rank %u found %u", call,
+                          rank, (unsigned long long)theirs[0], collective->comm->rank, ranks);
     }
     return theirs[1] == other / ranks * ranks
                ? WEIR_OK
@@ -90,8 +90,8 @@ weir_status weiri_rails_meet(weir_collective *collective, const weir_collective_
     weir_status status =
         weir_bootstrap_allgather(collective->comm->bootstrap, opts->group, words, WORDS * sizeof words[0]);
     if (status == WEIR_OK && collective->size % collective->device.ranks != 0) {
-        status = weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: %u ranks are not hosts of %u each", call, collective->size,
-                            collective->device.ranks);
+        status = weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: %u ranks cannot be divided into hosts of %u", call,
+                            collective->size, collective->device.ranks);
     }
     for (uint32_t i = 0; i < collective->size && status == WEIR_OK; i++) {
         status = check_host(collective, call, words, i, weiri_group_rank(opts->group, i));
