@@ -274,23 +274,23 @@ static bool compare(MPI_Datatype datatype, int combiner, int depth, weir_layout 
     if (PMPI_Type_size_x(datatype, &size) != MPI_SUCCESS ||
         PMPI_Type_get_extent_x(datatype, &lb, &extent) != MPI_SUCCESS ||
         PMPI_Type_get_true_extent_x(datatype, &true_lb, &true_extent) != MPI_SUCCESS) {
-        return refuse(reason, "MPI does not say its bounds");
+        return refuse(reason, "MPI cannot tell its size and bounds");
     }
     weir_layout_get_info(*layout, &info);
     if ((MPI_Count)info.size != size) {
-        return refuse(reason, "MPI says another size");
+        return refuse(reason, "its size in weir differs from MPI's");
     }
     if (info.size == 0 && depth > 0 && (lb != 0 || extent != 0)) {
         return refuse(reason, "a part without bytes has bounds");
     }
     if (info.size != 0 && (info.true_lb != true_lb || (MPI_Count)info.true_extent != true_extent)) {
-        return refuse(reason, "MPI says other true bounds");
+        return refuse(reason, "its true bounds in weir differ from MPI's");
     }
     if (info.lb == lb && info.extent == extent) {
         return true;
     }
     return combiner == MPI_COMBINER_STRUCT || info.size == 0 ? set_bounds(layout, lb, extent, reason)
-                                                             : refuse(reason, "MPI says other bounds");
+                                                             : refuse(reason, "its bounds in weir differ from MPI's");
 }
 
 static bool decode(MPI_Datatype datatype, int depth, weir_layout **out, char *reason)

@@ -43,7 +43,8 @@ weir_status weir_transport_get(uint32_t index, weir_transport_info *info)
     }
     const weiri_transport_ops *transport = weiri_transport_at(index);
     if (transport == NULL) {
-        return weiri_fail(WEIR_ERR_RANGE, "weir_transport_get: transport %u of %zu", index, TRANSPORTS);
+        return weiri_fail(WEIR_ERR_RANGE, "weir_transport_get: transport %u does not exist; there are %zu", index,
+                          TRANSPORTS);
     }
     describe(transport, info);
     return WEIR_OK;
@@ -55,7 +56,7 @@ weir_status weir_transport_find(weir_device *device, const weir_device *peer, we
     weiri_end ends[2];
     const weiri_transport_ops *transport = NULL;
     if (device == NULL || info == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_transport_find: device or info is NULL");
+        return weiri_fail_null("weir_transport_find", device == NULL ? "device" : "info");
     }
     if (device->pid != (int)getpid()) {
         return weiri_fail(WEIR_ERR_FORKED, "weir_transport_find: the device belongs to process %d", device->pid);

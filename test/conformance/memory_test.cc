@@ -335,6 +335,8 @@ void wrong_handles(weirt_rank *rank)
             std::memcpy(copy.data(), handle, bytes);
             expect_refused(rank, c.comm, copy.data(), longer, "lengthened to", longer);
         }
+        WEIRT_STATUS(rank, WEIR_ERR_CORRUPT, weir_memory_import(c.comm, handle, 1, &remote));
+        WEIRT_TEXT(rank, "memory handle: 1 bytes is not a valid length");
         std::vector<uint8_t> zeros(bytes, 0);
         expect_refused(rank, c.comm, zeros.data(), bytes, "of zeros,", bytes);
         // The communicator still works.
@@ -362,7 +364,9 @@ void handle_of_another_job(weirt_rank *rank)
     if (both && WEIRT_OK(rank, weir_memory_allocate(c.comm, some, nullptr, &local))) {
         size_t bytes = swap_handles(rank, &c, local, handle);
         WEIRT_STATUS(rank, WEIR_ERR_AUTH, weir_memory_import(other.comm, handle, bytes, &remote));
+        WEIRT_TEXT(rank, "memory handle: altered, truncated, or made by another job");
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_send(other.comm, local, 0, 1));
+        WEIRT_TEXT(rank, "weir_memory_send: memory belongs to another communicator");
     }
     weirt_barrier(rank);
     weir_memory_destroy(local);
@@ -504,6 +508,7 @@ void null_and_wrong_arguments(weirt_rank *rank)
         weir_memory_opts unsized = {};
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_allocate(nullptr, 1, nullptr, &out));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_allocate(c.comm, 0, nullptr, &out));
+        WEIRT_TEXT(rank, "weir_memory_allocate: bytes is 0; 1 to 4611686018427387903 are allowed");
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_allocate(c.comm, 1, nullptr, nullptr));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_allocate(c.comm, 1, &wrong, &out));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_allocate(c.comm, 1, &unsized, &out));
@@ -532,8 +537,10 @@ void null_and_wrong_arguments(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_import(c.comm, nullptr, bytes, &out));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_import(c.comm, handle, bytes, nullptr));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_send(c.comm, nullptr, 0, 1));
+        WEIRT_TEXT(rank, "weir_memory_send: memory is NULL");
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_send(nullptr, local, 0, 1));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_send(c.comm, local, 2, 1));
+        WEIRT_TEXT(rank, "weir_memory_send: peer 2 does not exist; there are 2 ranks");
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_recv(c.comm, 2, 1, &out));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_recv(c.comm, UINT32_MAX, 1, &out));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_recv(c.comm, 0, 1, nullptr));

@@ -182,7 +182,7 @@ void misuse(weirt_rank *rank)
         weir_memory *const peers = p.peer_packets;
         p.peer_packets = nullptr;
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, p.create());
-        WEIRT_TEXT(rank, "one packet buffer without the other");
+        WEIRT_TEXT(rank, "packets and peer_packets must both be set");
         p.peer_packets = p.b.remote;
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, p.create());
         WEIRT_TEXT(rank, "they must be the same");

@@ -96,7 +96,7 @@ void refuses_at_create(weirt_rank *rank)
           { part(0, 1, 0), part(0, 1, 7) },
           WEIR_SPLIT_RANGES,
           WEIR_ERR_INVALID,
-          "part 1 has a pitch of 7 bytes for rows of 8" },
+          "parts[1].pitch is 7 bytes, less than the row (8 bytes)" },
         { 8,
           { part(0, BYTES / 8, 0), part(0, BYTES / 8 + 1, 0) },
           WEIR_SPLIT_RANGES,
@@ -114,7 +114,7 @@ void refuses_at_create(weirt_rank *rank)
           { part(0, 3, 0), part(0, 5, 0) },
           WEIR_SPLIT_ROUND_ROBIN,
           WEIR_ERR_INVALID,
-          "part 0 has 3 rows; of 8 rows round robin it has 4" },
+          "part 0 has 3 rows; a round-robin split of 8 rows needs 4" },
     };
     for (const Refusal &refusal : refusals) {
         weir_table *table = nullptr;
@@ -179,7 +179,8 @@ void refuses_calls(weirt_rank *rank)
         { [](weir_table_call_opts *o) { o->column = 100; }, WEIR_ERR_RANGE, "at column 100 leave a row of 100 bytes" },
         { [](weir_table_call_opts *o) { o->column = 60, o->bytes = 41; }, WEIR_ERR_RANGE, "41 bytes at column 60" },
         { [](weir_table_call_opts *o) { o->bytes = UINT64_MAX; }, WEIR_ERR_RANGE, "leave a row" },
-        { [](weir_table_call_opts *o) { o->pitch = 99; }, WEIR_ERR_INVALID, "a pitch of 99 bytes for rows of 100" },
+        { [](weir_table_call_opts *o) { o->pitch = 99; }, WEIR_ERR_INVALID,
+          "opts.pitch is 99 bytes, less than the row (100 bytes)" },
         { [](weir_table_call_opts *o) { o->planes = 2, o->plane = BYTES - 9999, o->out_plane = 10000; }, WEIR_ERR_RANGE,
           "2 planes of 100 bytes at column 0, 55537 bytes apart, leave the memory of a part" },
         { [](weir_table_call_opts *o) { o->planes = 3, o->plane = UINT64_MAX / 2 + 1, o->out_plane = 100; },
@@ -211,7 +212,9 @@ void refuses_calls(weirt_rank *rank)
     WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_gather(table, nullptr, WEIR_IDS_I32, 2, out, nullptr, stream));
     WEIRT_TEXT(rank, "ids is NULL");
     WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_gather(table, ids, WEIR_IDS_I32, 2, nullptr, nullptr, stream));
-    WEIRT_TEXT(rank, "out or rows is NULL");
+    WEIRT_TEXT(rank, "weir_table_gather: out is NULL");
+    WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_scatter(table, ids, WEIR_IDS_I32, 2, nullptr, nullptr, stream));
+    WEIRT_TEXT(rank, "weir_table_scatter: rows is NULL");
     WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_gather(table, ids, strange, 2, out, nullptr, stream));
     WEIRT_TEXT(rank, "unknown type of ids 5");
     WEIRT_STATUS(rank, WEIR_ERR_INVALID,

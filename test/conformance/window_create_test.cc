@@ -161,7 +161,8 @@ std::vector<Wrong> wrongs()
         { changed(2, 4, WEIR_MEMORY_DEVICE, 3), true, WEIR_ERR_MISMATCH,
           "weir_window_create: rank 0 gave opts.host_ranks 0, rank 1 3", "rank 1 gave opts.host_ranks 3, rank " },
         { changed(2, 4, none, 0), true, WEIR_ERR_INVALID, "unknown kind 7", failed },
-        { changed(2, 4, WEIR_MEMORY_DEVICE, 2), true, WEIR_ERR_INVALID, "3 devices are not hosts of 2 each", failed },
+        { changed(2, 4, WEIR_MEMORY_DEVICE, 2), true, WEIR_ERR_INVALID, "3 devices cannot be divided into hosts of 2",
+          failed },
         { changed(2, (1u << 20) + 1, WEIR_MEMORY_DEVICE, 0), true, WEIR_ERR_INVALID,
           "opts.notifications is 1048577, but at most 1048576 are possible", failed },
         { changed(1u << 31, 4, WEIR_MEMORY_DEVICE, 0), true, WEIR_ERR_LIMIT,
@@ -288,10 +289,12 @@ void stays_alone(weirt_rank *rank)
         WEIRT_TEXT(rank, "weir_window_create: ");
         opts = opts_of(1, 1);
         const uint32_t other = 1 - rank->rank;
-        const weir_group groups[] = { { &other, 1 }, { &other, 0 } };
+        const uint32_t descending[] = { 1, 0 };
+        const weir_group groups[] = { { &other, 1 }, { &other, 0 }, { descending, 2 } };
         const char *const texts[] = { "weir_window_create: this rank is not in the group",
-                                      "weir_window_create: the group is empty" };
-        for (uint32_t i = 0; i < 2; i++) {
+                                      "weir_window_create: the group is empty",
+                                      "weir_window_create: the group's ranks must exist and be in ascending order" };
+        for (uint32_t i = 0; i < 3; i++) {
             opts.group = &groups[i];
             WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_window_create(c.comm, &opts, &window));
             WEIRT_TEXT(rank, texts[i]);

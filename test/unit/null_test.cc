@@ -25,15 +25,17 @@ template <typename Struct> bool zeroed(void (*get)(Struct *out))
     return std::memcmp(static_cast<void *>(&out), static_cast<void *>(&zeros), sizeof out) == 0;
 }
 
-// The text begins with the name of the call. An asynchronous form may name the blocking one.
+// The text is "CALL: ARGUMENT is NULL" and names one argument. An asynchronous form may name the blocking one.
 bool invalid(weir_status status, std::string call)
 {
     const std::string async = "_async";
     if (call.size() > async.size() && call.substr(call.size() - async.size()) == async) {
         call.resize(call.size() - async.size());
     }
-    return status == WEIR_ERR_INVALID && std::string(weir_last_error()).find(call + ": ") == 0 &&
-           std::string(weir_last_error()).find(" is NULL") != std::string::npos;
+    const std::string text = weir_last_error();
+    const std::string start = call + ": ";
+    return status == WEIR_ERR_INVALID && text.find(start) == 0 && text.size() > start.size() &&
+           text.substr(text.find(' ', start.size())) == " is NULL";
 }
 
 // clang-format off
@@ -321,6 +323,14 @@ TEST(Null, TextsNameTheArgument)
                      "weir_memory_channel_create: semaphore is NULL"));
     EXPECT_TRUE(said(weir_port_channel_attach(nullptr, nullptr, nullptr), "weir_port_channel_attach: channel is NULL"));
     EXPECT_TRUE(said(weir_proxy_start(nullptr), "weir_proxy_start: proxy is NULL"));
+    weir_device *device = nullptr;
+    weir_transport_info info;
+    EXPECT_TRUE(said(weir_transport_find(nullptr, nullptr, &info), "weir_transport_find: device is NULL"));
+    EXPECT_TRUE(said(weir_nic_check(nullptr, nullptr, nullptr), "weir_nic_check: device is NULL"));
+    ASSERT_EQ(weir_device_open("cpu:0", nullptr, &device), WEIR_OK) << weir_last_error();
+    EXPECT_TRUE(said(weir_transport_find(device, nullptr, nullptr), "weir_transport_find: info is NULL"));
+    EXPECT_TRUE(said(weir_nic_check(device, nullptr, nullptr), "weir_nic_check: report is NULL"));
+    weir_device_close(device);
 }
 
 } // namespace

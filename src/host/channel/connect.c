@@ -57,7 +57,8 @@ static weir_status check(const connect_request *request)
 {
     const weir_comm *comm = request->comm;
     if (request->peer >= comm->size) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u", request->call, request->peer, comm->size);
+        return weiri_fail(WEIR_ERR_INVALID, "%s: peer %u does not exist; there are %u ranks", request->call,
+                          request->peer, comm->size);
     }
     for (uint32_t i = 0; i < request->memory_count; i++) {
         if (request->memories[i]->comm != comm || request->memories[i]->imported) {

@@ -173,7 +173,7 @@ static weir_status explain_VALUE(const weir_port_channel *channel, const weir_re
 static weir_status explain_ADD(const weir_port_channel *channel, const weir_request *request)
 {
     if (request->remote_offset % 8 != 0) {
-        return weiri_fail(WEIR_ERR_RANGE, "at %llu, which is not a multiple of 8",
+        return weiri_fail(WEIR_ERR_RANGE, "remote_offset %llu is not a multiple of 8",
                           (unsigned long long)request->remote_offset);
     }
     weir_status status =
@@ -182,7 +182,7 @@ static weir_status explain_ADD(const weir_port_channel *channel, const weir_requ
         return status;
     }
     return ops_of(channel)->add == NULL
-               ? weiri_fail(WEIR_ERR_UNSUPPORTED, "transport %s has none",
+               ? weiri_fail(WEIR_ERR_UNSUPPORTED, "transport %s does not support add",
                             channel->semaphore->connection->transport->name)
                : weiri_fail(WEIR_ERR_UNSUPPORTED, "the NIC here, or the peer's, has no atomic operations");
 }
@@ -191,7 +191,7 @@ static weir_status explain_ADD(const weir_port_channel *channel, const weir_requ
 static weir_status explain_wrong(const weir_port_channel *channel, const weir_request *request)
 {
     if (!weir_request_is_type(request->type)) {
-        return weiri_fail(WEIR_ERR_INVALID, "type %u is the user's, and none of port channels", request->type);
+        return weiri_fail(WEIR_ERR_INVALID, "unknown request type %u", request->type);
     }
     switch (request->type & WEIR_REQUEST_VERB) {
 #define ROW(name, text, check) \
@@ -614,7 +614,7 @@ static weir_status check_packets(const weir_semaphore *semaphore, const weir_por
         return WEIR_OK;
     }
     if (here == NULL || there == NULL) {
-        return invalid("one packet buffer without the other");
+        return invalid("packets and peer_packets must both be set");
     }
     if (semaphore->end != WEIR_SEMAPHORE_DEVICE) {
         return invalid("packets are for kernels, and the semaphore's end is on the host");
@@ -634,7 +634,7 @@ static weir_status check_packets(const weir_semaphore *semaphore, const weir_por
     const uintptr_t place = (uintptr_t)weir_memory_pointer(here);
     const uintptr_t peers = mapped ? (uintptr_t)weir_memory_pointer(there) : 0;
     if ((place | peers) % 16 != 0 || (mapped && weir_memory_pointer(there) == NULL)) {
-        return invalid("packet buffers that are not mapped, or not 16-byte aligned");
+        return invalid("the packet buffers must be mapped and 16-byte aligned");
     }
     return WEIR_OK;
 }

@@ -141,8 +141,9 @@ static weir_status read_entry(const weir_comm *comm, uint32_t rank, const uint8_
         return weiri_fail(WEIR_ERR_REMOTE, "weir_comm_create: rank %u failed: %s", rank, text);
     }
     if (port != comm->port) {
-        return weiri_fail(WEIR_ERR_MISMATCH, "weir_comm_create: this is communicator %u of rank %u but %u of rank %u",
-                          comm->port, comm->rank, port, rank);
+        return weiri_fail(WEIR_ERR_MISMATCH,
+                          "weir_comm_create: rank %u creates its communicator %u, rank %u its communicator %u",
+                          comm->rank, comm->port, rank, port);
     }
     if (!weiri_transport_order_ok(end->order)) {
         return weiri_fail(WEIR_ERR_CORRUPT, "weir_comm_create: malformed entry of rank %u", rank);

@@ -102,7 +102,7 @@ static weir_status parse_handle(weir_comm *comm, weiri_reader *r, weiri_handle *
         return corrupt("wrong length");
     }
     if (memcmp(job, weiri_bootstrap_job(comm->bootstrap), sizeof job) != 0 || port != comm->port) {
-        return weiri_fail(WEIR_ERR_INVALID, "memory handle: of another communicator");
+        return weiri_fail(WEIR_ERR_INVALID, "memory handle: belongs to another communicator");
     }
     if (handle->rank >= comm->size || block->share > WEIRI_SHARE_CUDA_IPC || block->kind > WEIR_MEMORY_HOST) {
         return corrupt("field out of range");
@@ -120,7 +120,7 @@ weir_status weiri_handle_read(weir_comm *comm, const uint8_t *data, size_t bytes
     weiri_handle handle;
     memset(&handle, 0, sizeof handle);
     if (bytes < 8 + PROOF_BYTES || bytes > WEIRI_HANDLE_BYTES) {
-        return weiri_fail(WEIR_ERR_CORRUPT, "memory handle: %zu bytes", bytes);
+        return weiri_fail(WEIR_ERR_CORRUPT, "memory handle: %zu bytes is not a valid length", bytes);
     }
     weiri_reader r = weiri_reader_init(data, bytes - PROOF_BYTES);
     uint32_t magic = weiri_read_u32(&r);
@@ -130,12 +130,12 @@ weir_status weiri_handle_read(weir_comm *comm, const uint8_t *data, size_t bytes
         return corrupt("not a handle");
     }
     if (major != WEIR_VERSION_MAJOR || minor != WEIR_VERSION_MINOR) {
-        return weiri_fail(WEIR_ERR_VERSION, "memory handle: of weir %u.%u, this is %s", major, minor,
+        return weiri_fail(WEIR_ERR_VERSION, "memory handle: made by weir %u.%u; this is %s", major, minor,
                           WEIR_VERSION_STRING);
     }
     make_proof(comm, data, bytes - PROOF_BYTES, proof);
     if (sodium_memcmp(proof, data + bytes - PROOF_BYTES, PROOF_BYTES) != 0) {
-        return weiri_fail(WEIR_ERR_AUTH, "memory handle: altered, cut, or of another job");
+        return weiri_fail(WEIR_ERR_AUTH, "memory handle: altered, truncated, or made by another job");
     }
     weir_status status = parse_handle(comm, &r, &handle);
     if (status == WEIR_OK) {
@@ -262,7 +262,8 @@ weir_status weiri_memory_allocate_slab(weir_comm *comm, weir_memory_kind kind, u
 static weir_status check_bytes(const char *call, uint64_t bytes)
 {
     if (bytes == 0 || bytes >= SIZE_MAX_BYTES) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: %llu bytes", call, (unsigned long long)bytes);
+        return weiri_fail(WEIR_ERR_INVALID, "%s: bytes is %llu; 1 to %llu are allowed", call, (unsigned long long)bytes,
+                          (unsigned long long)(SIZE_MAX_BYTES - 1));
     }
     return WEIR_OK;
 }
@@ -459,7 +460,7 @@ static weir_status check_peer(weir_comm *comm, uint32_t peer, const char *call)
 {
     weir_status status = weiri_comm_check("comm", comm, call);
     if (status == WEIR_OK && peer >= comm->size) {
-        status = weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u", call, peer, comm->size);
+        status = weiri_fail(WEIR_ERR_INVALID, "%s: peer %u does not exist; there are %u ranks", call, peer, comm->size);
     }
     return status;
 }
@@ -470,8 +471,11 @@ weir_status weir_memory_send(weir_comm *comm, weir_memory *memory, uint32_t peer
     if (status != WEIR_OK) {
         return status;
     }
-    if (memory == NULL || memory->comm != comm) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_memory_send: memory is NULL or of another communicator");
+    if (memory == NULL) {
+        return weiri_fail_null("weir_memory_send", "memory");
+    }
+    if (memory->comm != comm) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_memory_send: memory belongs to another communicator");
     }
     weiri_memory_make_keys(memory);
     weiri_op_message message = { WEIRI_OP_MEMORY, NULL, 0, { memory, NULL }, 1 };

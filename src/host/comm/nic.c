@@ -191,7 +191,7 @@ static weir_status put_word(walk *w, const weir_dev_port_channel *channel)
         status = weir_device_copy(w->device, words, w->data->pointer, sizeof words);
     }
     if (status == WEIR_OK && words[1] != WORD) {
-        status = weiri_fail(WEIR_ERR_DEVICE, "the completion of a kernel's put has come, its bytes have not");
+        status = weiri_fail(WEIR_ERR_DEVICE, "the completion of a kernel's put arrived before its bytes");
     }
     return report_step(w, "put by a kernel", status, "its bytes have arrived");
 }
@@ -216,7 +216,7 @@ weir_status weir_nic_check(weir_device *device, weir_nic_report report, void *co
     walk w = { .device = device, .report = report, .context = context };
     weir_dev_port_channel channel;
     if (device == NULL || report == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_nic_check: device or report is NULL");
+        return weiri_fail_null("weir_nic_check", device == NULL ? "device" : "report");
     }
     if (device->pid != (int)getpid()) {
         return weiri_fail(WEIR_ERR_FORKED, "weir_nic_check: the device belongs to process %d", device->pid);

@@ -95,8 +95,8 @@ static weir_status check_range(const weiri_halo_part *part, const weir_dev_layou
     return weir_dev_layout_in_range(items, offset, 0, size)
                ? WEIR_OK
                : weiri_fail(WEIR_ERR_RANGE,
-                            CALL ": parts[%u].%s: bytes %" PRId64 " to %" PRId64 " from offset %" PRIu64
-                                 " on leave the array, which has %" PRIu64 " bytes",
+                            CALL ": parts[%u].%s: bytes %" PRId64 " to %" PRId64 " at offset %" PRIu64
+                                 " exceed the array (%" PRIu64 " bytes)",
                             part->number, name, items->first, items->last, offset, size);
 }
 

@@ -62,7 +62,7 @@ weir_status weir_table_cache(weir_table *table, const void *ids, weir_ids type, 
 {
     weiri_table_copies_args args = { .mask = 0 };
     weir_table_call_opts opts = WEIR_OPTS(weir_table_call_opts);
-    weir_status status = weiri_table_check_call("weir_table_cache", table, ids, type, count, ids);
+    weir_status status = weiri_table_check_call("weir_table_cache", table, ids, type, count);
     if (status != WEIR_OK) {
         return status;
     }

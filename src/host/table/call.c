@@ -10,7 +10,7 @@ static weir_status invalid(const char *call, const char *what)
 }
 
 weir_status weiri_table_check_call(const char *call, const weir_table *table, const void *ids, weir_ids type,
-                                   uint64_t count, const void *out)
+                                   uint64_t count)
 {
     if (table == NULL) {
         return weiri_fail_null(call, "table");
@@ -18,8 +18,8 @@ weir_status weiri_table_check_call(const char *call, const weir_table *table, co
     if (type != WEIR_IDS_I32 && type != WEIR_IDS_I64) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: unknown type of ids %d", call, (int)type);
     }
-    if (count != 0 && (ids == NULL || out == NULL)) {
-        return weiri_fail_null(call, ids == NULL ? "ids" : "out or rows");
+    if (count != 0 && ids == NULL) {
+        return weiri_fail_null(call, "ids");
     }
     const uint64_t width = type == WEIR_IDS_I64 ? 8 : 4;
     return (uintptr_t)ids % width == 0 && count <= INT64_MAX / width
@@ -70,7 +70,8 @@ static weir_status set_pieces(const char *call, const weir_table *table, const w
     move->pitch = opts->pitch != 0 ? opts->pitch : move->bytes;
     return move->pitch >= move->bytes
                ? WEIR_OK
-               : weiri_fail(WEIR_ERR_INVALID, "%s: a pitch of %" PRIu64 " bytes for rows of %" PRIu64, call,
+               : weiri_fail(WEIR_ERR_INVALID,
+                            "%s: opts.pitch is %" PRIu64 " bytes, less than the row (%" PRIu64 " bytes)", call,
                             move->pitch, move->bytes);
 }
 
@@ -187,9 +188,12 @@ static weir_status run(const char *call, weir_table *table, const void *ids, wei
     weir_table_call_opts given;
     weir_table_call move = { .table = { 0 } };
     const weir_kernel *kernel = NULL;
-    weir_status status = weiri_table_check_call(call, table, ids, type, count, out);
+    weir_status status = weiri_table_check_call(call, table, ids, type, count);
     if (status != WEIR_OK) {
         return status;
+    }
+    if (count != 0 && out == NULL) {
+        return weiri_fail_null(call, scatter ? "rows" : "out");
     }
     if (!WEIRI_OPTS_OK(opts)) {
         return invalid(call, WEIRI_OPTS_ERROR(opts));

@@ -89,7 +89,8 @@ static weir_status add_part(weir_table *table, uint32_t index, const weir_table_
     char *base = NULL;
     uint64_t size = 0;
     if (pitch < row_bytes) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: part %u has a pitch of %" PRIu64 " bytes for rows of %" PRIu64, call,
+        return weiri_fail(WEIR_ERR_INVALID,
+                          "%s: parts[%u].pitch is %" PRIu64 " bytes, less than the row (%" PRIu64 " bytes)", call,
                           index, pitch, row_bytes);
     }
     const weir_status status = find_memory(table, index, part, bytes, &base, &size);
@@ -131,8 +132,9 @@ static weir_status check_round_robin(const weir_table *table, const weir_dev_tab
         const uint64_t wanted = table->info.rows / count + (i < table->info.rows % count);
         if (parts[i].count != wanted) {
             return weiri_fail(WEIR_ERR_INVALID,
-                              "%s: part %u has %" PRIu64 " rows; of %" PRIu64 " rows round robin it has %" PRIu64, call,
-                              i, parts[i].count, table->info.rows, wanted);
+                              "%s: part %u has %" PRIu64 " rows; a round-robin split of %" PRIu64
+                              " rows needs %" PRIu64,
+                              call, i, parts[i].count, table->info.rows, wanted);
         }
     }
     return WEIR_OK;

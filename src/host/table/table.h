@@ -30,9 +30,9 @@ struct weir_table {
 
 /* ---- call.c -------------------------------------------------------------------------------------------- */
 
-/* Checks what all calls take. `out`: of a gather or scatter. */
+/* Checks what all calls take. */
 weir_status weiri_table_check_call(const char *call, const weir_table *table, const void *ids, weir_ids type,
-                                   uint64_t count, const void *out);
+                                   uint64_t count);
 
 /* ---- cache.c ------------------------------------------------------------------------------------------- */
 

@@ -36,7 +36,7 @@ weir_status weiri_group_check(const weir_comm *comm, const weir_group *group, ui
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t member = weiri_group_rank(group, i);
         if (member >= comm->size || (i > 0 && member <= weiri_group_rank(group, i - 1))) {
-            return weiri_fail(WEIR_ERR_INVALID, "%s: the group's ranks are not ranks in ascending order", call);
+            return weiri_fail(WEIR_ERR_INVALID, "%s: the group's ranks must exist and be in ascending order", call);
         }
         if (member == comm->rank) {
             *rank = i;

@@ -118,8 +118,8 @@ static weir_status take_opts(weir_window *window, const weir_window_opts *opts)
                           notifications, NOTIFICATIONS_MOST);
     }
     if (opts->host_ranks != 0 && window->team.size % opts->host_ranks != 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: %u devices are not hosts of %u each", call, window->team.size,
-                          opts->host_ranks);
+        return weiri_fail(WEIR_ERR_INVALID, "%s: %u devices cannot be divided into hosts of %u", call,
+                          window->team.size, opts->host_ranks);
     }
     if (all > WEIR_WINDOW_RANKS) {
         return weiri_fail(WEIR_ERR_LIMIT, "%s: %u devices of %u ranks each, but at most %u ranks are possible", call,
