@@ -12,8 +12,9 @@ WEIR_FN weir_status ending_packets(const ending_args *args, weir_coop warp)
         for (uint32_t i = 0; i < ENDING_DATA / 8; i++) {
             weir_ll16_store(channel->packets + 16 * i, i, flag);
         }
-    } else if (lines && warp.rank < WEIR_ARCH_LINE_LANES) {
-        weir_line_put_any(channel->packets, channel->local, ENDING_DATA, weir_line_flag(flag), 0, lane);
+    } else if (lines) { /* all lanes of the warp: only the first line exists */
+        weir_line_put_any(channel->packets, channel->local, ENDING_DATA, weir_line_flag(flag),
+                          warp.rank / WEIR_ARCH_LINE_LANES, lane);
     }
     (void)weir_coop_sync(warp);
     switch (args->wait) {
