@@ -191,6 +191,20 @@ Case sample_of(uint64_t n, uint32_t ranks, bool rounds, uint64_t most)
     return c;
 }
 
+// The case's form, or the library's choice if the slice is too large for that form.
+weir_collective_form fitting_form(Bench *b, const Case &c)
+{
+    const weir_collective_kind kind = c.kind == ALLREDUCE ? WEIR_ALLREDUCE
+                                      : c.kind == REDUCE  ? WEIR_REDUCE
+                                                          : WEIR_REDUCE_SCATTER;
+    const uint64_t count = c.kind == REDUCE_SCATTER ? c.slice.count / b->rank->size : c.slice.count;
+    const weir_collective_request request = { kind, c.dtype, c.op, 0, count, nullptr, nullptr };
+    weir_collective_form form = c.form;
+    weir_shape shape;
+    WEIRT_OK(b->rank, weir_collective_force(b->collective, c.form, c.blocks));
+    return weir_collective_choose(b->collective, &request, &form, &shape) == WEIR_OK ? c.form : WEIR_FORM_AUTO;
+}
+
 // Blocks have the number of threads that the library chooses on a GPU.
 void samples(weirt_rank *rank)
 {
@@ -210,7 +224,8 @@ void samples(weirt_rank *rank)
     }
     for (uint64_t n = 0; n < 2 * WEIR_DTYPES && fine; n++) {
         const uint64_t seed = n + WEIR_DTYPES * (100 * setting->limit + 10 * setting->rounds + setting->registered);
-        const Case c = sample_of(seed, rank->size, setting->rounds, most);
+        Case c = sample_of(seed, rank->size, setting->rounds, most);
+        c.form = fitting_form(&b, c);
         const uint64_t count = c.slice.first + c.slice.count;
         fine =
             reduce_slice(&b, c, data_of(c.dtype, c.op, rank->rank, count), reduced(c.dtype, c.op, rank->size, count));
