@@ -641,9 +641,11 @@ WEIR_FN uint64_t weir_arch_swap_u64(uint64_t v)
 /* The number of lanes that share a line, and the number of 16-byte parts that each of them holds. */
 #if defined(__CUDA_ARCH__)
 #define WEIR_ARCH_LINE_LANES 8u
+#define WEIR_ARCH_WARP_JOINED() (__activemask() == 0xffffffffu) /* all lanes execute this together */
 #define WEIR_ARCH_LINE_PARTS 1u
 #else
 #define WEIR_ARCH_LINE_LANES 1u
+#define WEIR_ARCH_WARP_JOINED() 1
 #define WEIR_ARCH_LINE_PARTS 8u
 #endif
 
@@ -822,9 +824,9 @@ WEIR_FN uint32_t weir_arch_warp_or(uint32_t value)
 #endif
 }
 
-/* Joins the lanes of the warp after a short branch: their next access is one instruction. It is not enough where one
- * lane waits long, as for an atomic: on H100 such a lane stayed behind (docs/notes/2026-11-25-two-h100.md). A barrier
- * of the block joins the lanes then. */
+/* Waits for the lanes of the warp. Lanes that came apart in a branch may stay apart behind it, so their next access is
+ * several instructions (docs/notes/2026-11-25-two-h100.md): WEIR_ARCH_WARP_JOINED says so. A barrier of the block joins
+ * them. */
 WEIR_FN void weir_arch_warp_converge(void)
 {
 #if defined(__CUDA_ARCH__)

@@ -77,12 +77,9 @@ WEIR_FN void weir_parts_spread_line(const weir_dev_collective *c, const weir_col
     if (there) {
         weir_parts_load_line(p, c->rank, line, lane, flag, 0, data);
     }
-    weir_arch_warp_converge();
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-        if (there && k + 1 < c->ranks) {
-            weir_arch_store_line(weir_line_at(c, weir_collective_peer(c, k), 0, flag, line), lane, data);
-        }
+    WEIR_ROLLED
+    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+        weir_line_store_gathered(weir_line_at(c, weir_collective_peer(c, k), 0, flag, line), lane, data, there);
     }
     if (there) {
         weir_parts_store_line(p, c->rank, line, lane, data);
@@ -121,10 +118,7 @@ WEIR_FN void weir_parts_scatter_line(const weir_dev_collective *c, const weir_co
         if (there) {
             weir_parts_load_line(p, peer, line, lane, flag, 1, data);
         }
-        weir_arch_warp_converge();
-        if (there) {
-            weir_arch_store_line(weir_line_at(c, peer, 0, flag, line), lane, data);
-        }
+        weir_line_store_gathered(weir_line_at(c, peer, 0, flag, line), lane, data, there);
     }
 }
 

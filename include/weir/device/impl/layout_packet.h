@@ -190,10 +190,7 @@ WEIR_FN_COLD void weir_layout_line_put(char *lines, weir_layout_side from, uint6
                 parts[p].hi = k == number ? parts[p].hi : data;
             }
         }
-        weir_arch_warp_converge();
-        if (left != 0) {
-            weir_arch_store_line(lines + line * WEIR_LINE_BYTES, turn.lane, parts);
-        }
+        weir_line_store_gathered(lines + line * WEIR_LINE_BYTES, turn.lane, parts, left != 0);
     }
 }
 

@@ -42,6 +42,28 @@ WEIR_FN weir_status weir_line_look(uint32_t flag, const weir_dev_control *contro
     return WEIR_UNLIKELY(weir_spin_is_due(flag)) ? weir_line_look_once(control) : WEIR_OK;
 }
 
+/* Stores a line whose data the lanes have gathered by branches of their own. The lanes may still be apart then, in
+ * spite of weir_arch_warp_converge, and store one after the other: the receiver could find the flag before the data. So
+ * apart lanes store the data first, and the flag behind a fence. All lanes of the warp call; `mine`: the lane has a
+ * line. */
+WEIR_FN void weir_line_store_gathered(char *line, uint32_t lane, const weir_vec16 *parts, int mine)
+{
+    const int flags = lane == WEIR_ARCH_LINE_LANES - 1;
+    weir_arch_warp_converge();
+    const int joined = WEIR_ARCH_WARP_JOINED();
+    if (mine && (joined || !flags)) {
+        weir_arch_store_line(line, lane, parts);
+    }
+    if (joined) {
+        return;
+    }
+    weir_arch_fence_sys();
+    weir_arch_warp_converge();
+    if (mine && flags) {
+        weir_arch_store_line(line, lane, parts);
+    }
+}
+
 /* Whether the lane finds no wrong flag. Only the last lane of a line holds a flag. */
 WEIR_FN int weir_line_there(const weir_vec16 *parts, uint32_t lane, uint64_t flag)
 {
@@ -111,10 +133,7 @@ WEIR_FN void weir_line_put_any(char *lines, const char *src, uint64_t bytes, uin
         parts[p].lo = weir_line_gather(src + at, left, word);
         parts[p].hi = word == 7 ? flag : weir_line_gather(src + at, left, word + 8);
     }
-    weir_arch_warp_converge();
-    if (left != 0) {
-        weir_arch_store_line(lines + line * WEIR_LINE_BYTES, lane, parts);
-    }
+    weir_line_store_gathered(lines + line * WEIR_LINE_BYTES, lane, parts, left != 0);
 }
 
 /* The error of a lane whose wait ends because another lane's wait has ended: the communicator's error, or
