@@ -361,8 +361,8 @@ void misuse(weirt_rank *rank)
             const char *text;
         } const rows[] = {
             { nullptr, peer, local, nullptr, &channel, "weir_memory_channel_connect" },
-            { c.comm, 2, local, nullptr, &channel, "rank 2 of 2" },
-            { c.comm, UINT32_MAX, local, nullptr, &channel, "rank 4294967295 of 2" },
+            { c.comm, 2, local, nullptr, &channel, "peer 2 does not exist; there are 2 ranks" },
+            { c.comm, UINT32_MAX, local, nullptr, &channel, "peer 4294967295 does not exist" },
             { c.comm, peer, nullptr, nullptr, &channel, "local is NULL" },
             { c.comm, peer, local, nullptr, nullptr, "out is NULL" },
             { c.comm, peer, local, &unsized, &channel, "size" },
