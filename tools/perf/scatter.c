@@ -139,8 +139,9 @@ static weir_status put_copies(const move_case *c)
 {
     const perf_copies *copies = &c->bench->copies;
     if (c->way == WAY_BULK) {
-        void *table = weir_memory_pointer(c->bench->memory);
-        void *rows = weir_memory_pointer(c->bench->rows);
+        /* Each rank has a part of the table. */
+        char *table = (char *)weir_memory_pointer(c->bench->memory) + c->bench->rank->rank * bytes_of(c);
+        char *rows = (char *)weir_memory_pointer(c->bench->rows);
         return perf_copies_bulk(copies, c->save ? table : rows, c->save ? rows : table, bytes_of(c));
     }
     return perf_copies_put(copies, c->way == WAY_BATCH ? PERF_COPY_BATCH : PERF_COPY_EACH, c->count * c->planes);
