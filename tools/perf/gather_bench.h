@@ -39,7 +39,7 @@ typedef struct gather_bench {
 
 /* ---- copies of the driver, in perf/gather_copies.c -------------------------------------------------------------- */
 
-/* Whether --peers names this one; index of PEER_. Without a name in the list there are none. */
+/* Whether --peers names this peer, an index of PEER_. Without --peers no peer is measured. */
 bool gather_wants_peer(const perf_options *options, uint32_t peer);
 extern const char *const gather_peer_names[PEERS];
 /* WEIR_ERR_INVALID if --peers has an unknown name. */

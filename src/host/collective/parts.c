@@ -135,7 +135,7 @@ static uint64_t digest_of(const parts_call *call)
     return digest;
 }
 
-/* What ranks compare, with the digest. */
+/* The call as the ranks compare it, together with the digest. */
 static weiri_call call_of(const parts_call *call)
 {
     const weiri_call of = { .kind = call->joins ? WEIRI_REDUCE_SCATTER_PARTS : WEIRI_ALLGATHER_PARTS,
