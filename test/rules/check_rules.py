@@ -108,6 +108,17 @@ class Rules(unittest.TestCase):
         self.found(check_sources.heads, "src/host/base/wire.c", "/* sock.c - bytes. */\n",
                    "its head comment names sock.c")
 
+    def test_numbers_of_the_environment_have_a_range(self):
+        table = {"src/host/base/env_table.h": '    X(WEIR_LOG, string, log, "", "")\n    X(WEIR_SIZE, u64, size, "", "")\n'}
+        ranges = {"src/host/base/env.c": '    { "WEIR_SIZE", 1, 65536 },\n};\n    { "WEIR_LOG", words, 4, "warn" },\n'}
+        self.assertEqual(self.check(check_sources.environment, **table, **ranges), [])
+        table["src/host/base/env_table.h"] += '    X(WEIR_PORT, u64, port, "", "")\n'
+        self.assertEqual(self.check(check_sources.environment, **table, **ranges),
+                         ["src/host/base/env.c: WEIR_PORT is a number without a row in ranges"])
+        ranges["src/host/base/env.c"] += '    { "WEIR_LOG", 0, 3 },\n    { "WEIR_PORT", 1, 65535 },\n'
+        self.assertEqual(self.check(check_sources.environment, **table, **ranges),
+                         ["src/host/base/env.c: WEIR_LOG has a row in ranges and is no number of env_table.h"])
+
     def test_clang_format_changes_nothing(self):
         style = (pathlib.Path(__file__).parents[2] / ".clang-format").read_text(encoding="utf-8")
         try:

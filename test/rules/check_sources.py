@@ -221,6 +221,11 @@ def environment(root):
     if not 0 < len(names) <= 24:
         yield (f"src/host/base/env_table.h: {len(names)} rows; at most 24 are allowed: use a field of opts, or replace "
                "a row")
+    ranges = re.findall(r'\{ "(WEIR_\w+)", [^"{}]*\}', (root / "src/host/base/env.c").read_text(encoding="utf-8"))
+    numbers = re.findall(r"^\s*X\((WEIR_\w+), u64,", table, flags=re.M)
+    for name in sorted(set(numbers) ^ set(ranges)):
+        yield (f"src/host/base/env.c: {name} is a number without a row in ranges" if name in numbers else
+               f"src/host/base/env.c: {name} has a row in ranges and is no number of env_table.h")
 
 
 def output(root):
