@@ -337,7 +337,11 @@ def gather(program):
             result = start(program, "gather", "-g", ranks, *arguments, "--json", path)
             expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
             with open(path, encoding="utf-8") as file:
-                rows = json.load(file)["rows"]
+                results = json.load(file)
+                rows = results["rows"]
+        others = r", mapped by the others in \d+\.\d{3} s" if ranks == "2" else ""
+        expect(re.fullmatch(r"102400 bytes, allocated in \d+\.\d{3} s" + others, results["facts"]["table memory"]),
+               f"the larger span, and a time of each kind of rank: {results['facts']}")
         # Each of 2 spans, 3 sizes, 3 orders and 2 numbers of lanes: units with 3 numbers of loads, 4 forms with one.
         # weir has 4 orders and chooses lanes and loads itself.
         expect(len(rows) == 2 * 3 * (3 * 2 * (3 + 4) + 4), f"{len(rows)} rows")

@@ -32,6 +32,7 @@ typedef struct gather_bench {
     uint64_t most;  /* ids */
     uint64_t count; /* of the current span and size */
     double copy_gbytes_s;
+    double table_s; /* this rank's time to allocate the table's host memory, or to map it */
     perf_copies copies;
     gather_raw raw[ORDERS];  /* of the current span and size */
     double copied_us[PEERS]; /* the same, of the driver's copies; NaN: not measured */
