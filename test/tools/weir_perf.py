@@ -397,6 +397,8 @@ def gather_peers(program):
         with open(path + ".json", encoding="utf-8") as file:
             rows = json.load(file)["rows"]
     expect(len(rows) == 2 * 9 * 4 and {row["form"] for row in rows} == {"weir"}, f"{len(rows)} rows")
+    (header,) = [line.split() for line in result.stdout.splitlines() if line.startswith("form ")]
+    expect(header == [name for name in rows[0] if name != "table"], f"each column's name stands apart: {header}")
     peers = ["bulk", "batch", "each", "flat", "circular", "lines"]
     same = {}
     for row in rows:

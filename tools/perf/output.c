@@ -226,6 +226,9 @@ static void print_columns(const perf_field *fields, uint32_t count, bool header)
         }
         const int least = (int)strlen(fields[i].name) + 1;
         const int width = fields[i].width;
+        if (width < 0 && i != 0 && fields[i - 1].width > 0) {
+            printf("  "); /* between a right-aligned column and a left-aligned one */
+        }
         printf("%*s", width >= 0 && width < least ? least : width, header ? fields[i].name : value);
     }
     printf("\n");
