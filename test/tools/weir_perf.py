@@ -415,8 +415,15 @@ def gather_peers(program):
         expect(all(group[2]["raw_us"] == row["raw_us"] <= min(group[0]["raw_us"], group[1]["raw_us"])
                    for row in group[2:]), f"the fastest kernel by hand of any order: {group}")
     script = runpy.run_path(os.path.join(os.path.dirname(__file__), "..", "..", "tools", "perf", "plot.py"))
-    table = script["tables_of"](rows)["gather by row_bytes, span 64 KiB"]
-    lines = script["lines_of"](table)
+    tables = script["tables_of"](rows)
+    expect(set(tables) == {"gather by row_bytes, span 64 KiB", "gather by row_bytes, span 1 MiB"},
+           f"weir's numbers of blocks are no sweep of them: {set(tables)}")
+    lines = script["lines_of"](tables["gather by row_bytes, span 64 KiB"])
+    looks = dict(zip([name for name, _ in lines], script["looks_of"]([name for name, _ in lines])))
+    expect(looks["weir: given"]["color"] == looks["weir: auto"]["color"] != looks["by hand: given"]["color"], "colours of ways")
+    expect(looks["weir: given"]["marker"] == looks["by hand: given"]["marker"] != looks["weir: auto"]["marker"],
+           "markers of orders")
+    expect(len({tuple(look.values()) for look in looks.values()}) == len(lines), f"each line has its own look: {looks}")
     for name in ("weir", "weir's flat", "weir's circular", "weir's lines", "by hand", "one copy", "a batch of copies",
                  "a copy for each row"):
         found = [points for line, points in lines if line.startswith(name + ": ")]
@@ -968,8 +975,10 @@ def plot(program):
     gathers = [{"table": "gather", "form": "weir", "row_bytes": size, "span": span, "blocks": 8, "time_us": 1.0,
                 "gbytes_s": size / 100} for span in (1000, 1001, 2000) for size in (128, 512)]
     tables = script["tables_of"](gathers)
-    expect(set(tables) == {"gather by span"} | {f"gather by row_bytes, span {span}" for span in ("1000 B", "1001 B", "2 KiB")},
-           tables)
+    expect(set(tables) == {f"gather by row_bytes, span {span}" for span in ("1000 B", "1001 B", "2 KiB")}, tables)
+    expect(set(script["tables_of"]([row for row in gathers if row["row_bytes"] == 128])) == {"gather by span"}, "equal rows")
+    sweep = [dict(gathers[0], blocks=blocks) for blocks in (1, 2, 8)]
+    expect(set(script["tables_of"](sweep)) == {"gather by blocks"}, "rows that differ in their blocks alone")
     expect(script["lines_of"](tables["gather by row_bytes, span 2 KiB"]) == [("weir", [(128, 1.0, 1.28), (512, 1.0, 5.12)])],
            "bandwidth against the bytes of a row")
     compared = dict(rows[0], nccl_us=2 * rows[0]["time_us"])
@@ -981,6 +990,10 @@ def plot(program):
     expect((facts, key) == ({"date": "a day", "note": "one: two"}, "x"), f"{facts} {key}")
     expect(lines == [("pack", [(1, 4.5), (2, 3)]), ("copy", [(2, 7)])], lines)
     expect(script["table_of"](table, ["copy"])[2] == lines[1:], "the columns that are wanted")
+    table = 'case,auto_gbytes_s,auto\n"512 MiB, 100 B",34.3,5\n"16 GiB, 100 B",8.1,6\n"16 GiB, 128 B",9.5,7\nall,1,1\n'
+    expect(script["table_of"](table, ["auto_gbytes_s"])[2] == [("auto_gbytes_s: 512 MiB", [(100, 34.3)]),
+                                                              ("auto_gbytes_s: 16 GiB", [(100, 8.1), (128, 9.5)])],
+           "bytes of a row, and a line for each span")
 
 
 def tune(program):

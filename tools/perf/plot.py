@@ -7,14 +7,16 @@
 
 Each table of RESULTS that has rows by size gets two diagrams, one of time and one of bandwidth. A line is one way to
 move the data: weir's, NCCL's, a kernel written by hand. Rows that differ in more than their size, in their shape or
-number of blocks say, are separate lines. Rows of tables (gather, scatter, pages) are drawn against the bytes of a
-row (a diagram for each span), the span of the table and the number of blocks, where a run has several. The sweep of
+number of blocks say, are separate lines. Among many lines a colour is a way to move the data, and a marker is what
+else differs, such as the order of ids. Rows of tables (gather, scatter, pages) are drawn against the bytes of a row (a
+diagram for each span), or where these are all equal against the span of the table. Where --blocks has several numbers
+they are drawn against them, too. The sweep of
 pack and unpack (seed) is drawn against the bytes of a run, with a line for each description, each peer, the kernels by
 hand and the floor; a diagram is for one number of packed bytes and a cold or a warm cache. A dashed line is what the
 link carries one way. The overlap of windows gets
 two diagrams for each kind of work: the hidden share, and the time of a step beside the longer of work and exchange,
-against the ratio of work to exchange. A table of docs/data gets one diagram of times; rows without a number in the
-first column are left out.
+against the ratio of work to exchange. A table of docs/data gets one diagram, of times or of columns of GB/s. Its first
+column has numbers, or texts such as "16 GiB, 100 B", which are 100 on a line "16 GiB"; other rows are left out.
 
 Exits with 77 where matplotlib is not installed."""
 import csv
@@ -44,6 +46,7 @@ LINES = (
 
 # Columns that name the ways.
 WAYS = ("to", "way", "shape", "form", "order", "row_bytes", "span", "blocks", "threads", "lanes", "loads", "what", "via")
+MANY = 10  # lines: there are ten colours
 COUNTED = ("row_bytes", "span", "blocks", "threads", "lanes", "loads")
 
 # Times of pack and unpack that do not belong to one description, with the names of their lines. Columns that are not
@@ -52,8 +55,18 @@ PACKS = {"floor_us": "floor", "lone_us": "one byte of each row", "raw_us": "by h
          "torch_us": "PyTorch", "torch64_us": "PyTorch, int64", "cupy_us": "CuPy"}
 DESCRIBED = ("weir_us", "trimean_us", "host_us", "create_us", "commit_us")
 
-# What tables of rows are drawn against.
-ROW_AXES = ("row_bytes", "span", "blocks")
+
+def axes_of(group):
+    """What rows of gather, scatter and pages are drawn against. weir chooses the blocks by the size of a row: only rows
+    that differ in nothing else are a sweep of them."""
+    def several(axis):
+        return max(row.get(axis, 0) for row in group) > 1.5 * min(row.get(axis, 0) for row in group)
+    others = {}
+    for row in group:
+        place = tuple(row.get(column) for column in WAYS + ("ids",) if column != "blocks")
+        others.setdefault(place, set()).add(row.get("blocks", 0))
+    axes = ["row_bytes"] if several("row_bytes") else ["span"] if several("span") else []
+    return axes + ["blocks"] * any(len(blocks) > 1 for blocks in others.values())
 
 
 def rows_by_axis(rows):
@@ -61,11 +74,10 @@ def rows_by_axis(rows):
     drawn = [row for row in rows if "row_bytes" not in row or "bytes" in row]
     for table in sorted({row["table"] for row in rows if "row_bytes" in row and "bytes" not in row}):
         group = [row for row in rows if row["table"] == table]
-        several = [axis for axis in ROW_AXES
-                   if max(row.get(axis, 0) for row in group) > 1.5 * min(row.get(axis, 0) for row in group)]
-        for axis in several:
+        spans = len({row.get("span") for row in group}) > 1
+        for axis in axes_of(group):
             for row in group:
-                span = f", span {size_name(row['span'])}" if axis == "row_bytes" and "span" in several else ""
+                span = f", span {size_name(row['span'])}" if axis == "row_bytes" and spans else ""
                 drawn.append({**row, "bytes": row[axis], "table": f"{table} by {axis}{span}"})
     return drawn
 
@@ -187,6 +199,22 @@ def draw_curve(title, rows, hidden, steps):
         axis.legend()
 
 
+def looks_of(names):
+    """Colour, marker and line of each line. Among many lines those of one way to move the data have one colour."""
+    if len(names) <= MANY:
+        return [{"marker": "o"} for _ in names]
+    colours, markers = [], []
+    looks = []
+    for name in names:
+        way, _, rest = name.partition(": ")
+        colours += [way] if way not in colours else []
+        markers += [rest] if rest not in markers else []
+        kind = markers.index(rest)
+        looks.append({"color": f"C{colours.index(way)}", "marker": "os^vDPX*"[kind % 8],
+                      "linestyle": ("-", "--", "-.", ":")[kind % 4]})
+    return looks
+
+
 def draw(results, path, pyplot):
     tables = {title: lines_of(rows) for title, rows in tables_of(results["rows"]).items()}
     tables.update(packs_of(results["rows"]))
@@ -200,12 +228,11 @@ def draw(results, path, pyplot):
     limit = limit_of(results["facts"])
     for column, (title, lines) in enumerate(tables.items()):
         times, widths = axes[0][column], axes[1][column]
-        for number, (name, points) in enumerate(lines):
-            marker = "os^v"[number // 10 % 4]  # there are ten colours
-            times.plot([p[0] for p in points], [p[1] for p in points], marker=marker, label=name)
+        for (name, points), look in zip(lines, looks_of([name for name, _ in lines])):
+            times.plot([p[0] for p in points], [p[1] for p in points], label=name, **look)
             known = [p for p in points if p[2] is not None]
             if known:
-                widths.plot([p[0] for p in known], [p[2] for p in known], marker=marker, label=name)
+                widths.plot([p[0] for p in known], [p[2] for p in known], label=name, **look)
         if limit is not None and (" memory, " not in title or "peer memory" in title):
             widths.axhline(limit, linestyle="--", color="black", label=f"link, one way: {limit:.0f} GB/s")
         times.set(title=title, yscale="log", ylabel="time, us")
@@ -214,11 +241,17 @@ def draw(results, path, pyplot):
             widths.set(xlabel=title.split(" by ")[1].split(",")[0], yscale="log")
         else:
             widths.set(ylim=(0, None))
+        sizes = [point[0] for _, points in lines for point in points]
         for axis in (times, widths):
-            axis.set_xscale("log", base=4)
+            axis.set_xscale("log", base=4 if max(sizes) > 64 * min(sizes) else 2)
             axis.xaxis.set_major_formatter(size_name)
+            axis.xaxis.set_minor_formatter("")
             axis.grid(True)
-            axis.legend()
+        if len(lines) > MANY:  # beside the upper diagram, for both
+            times.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
+        else:
+            times.legend()
+            widths.legend()
     facts = results["facts"]
     figure.text(0.01, -0.02, ", ".join(facts[name] for name in ("date", "rank 0", "weir") if name in facts), fontsize=8)
     figure.savefig(path, bbox_inches="tight")
@@ -231,8 +264,14 @@ def number(text):
         return None
 
 
+def place_of(text):
+    """The first column of a row: (what its line is called, its number): "16 GiB, 100 B" is ("16 GiB", 100)."""
+    found = re.fullmatch(r"(?:(.*), )?(\d+) B", text)
+    return (found[1] or "", float(found[2])) if found else ("", number(text))
+
+
 def table_of(text, wanted=()):
-    """A table of docs/data: (facts, name of the first column, [(column, [(its value, us)])])."""
+    """A table of docs/data: (facts, name of the first column, [(line, [(its value, us or GB/s)])])."""
     lines = text.splitlines()
     facts = dict(line[2:].split(": ", 1) for line in lines if line.startswith("# "))
     reader = csv.DictReader(line for line in lines if not line.startswith("#"))
@@ -240,26 +279,40 @@ def table_of(text, wanted=()):
     for column in wanted:
         if column not in columns:
             sys.exit(f"plot.py: the table has no column {column}")
-    rows = [row for row in reader if number(row[key]) is not None]
-    if not rows:
+    lines = {}
+    for row in reader:
+        group, place = place_of(row[key])
+        for column in wanted or columns:
+            value = number(row[column])
+            if place is not None and value is not None:
+                lines.setdefault((column, group), []).append((place, value))
+    if not lines:
         sys.exit(f"plot.py: no row of the table has a number in column {key}")
-    return facts, key, [(column, [(number(row[key]), number(row[column])) for row in rows
-                                  if number(row[column]) is not None]) for column in wanted or columns]
+    order = list(wanted or columns)
+    return facts, key, [(f"{column}: {group}" if group else column, lines[column, group])
+                        for column, group in sorted(lines, key=lambda line: order.index(line[0]))]
 
 
 def draw_table(text, path, wanted, pyplot):
     facts, key, lines = table_of(text, wanted)
     figure, axis = pyplot.subplots(figsize=(9, 6), layout="constrained")
-    for column, points in lines:
-        axis.plot([p[0] for p in points], [p[1] for p in points], marker="o", label=column.replace("_", " "))
+    widths = all(line.split(":")[0].endswith("gbytes_s") for line, _ in lines)
+    for line, points in lines:
+        axis.plot([p[0] for p in points], [p[1] for p in points], marker="o",
+                  label=line.replace("_gbytes_s", "").replace("_", " "))
     axis.set_xscale("log", base=2)
     if key == "devices":
         # Weak scaling: a level line is the aim, and the axis from 0 shows how far a line is from it.
         counts = sorted({point[0] for _, points in lines for point in points})
         axis.set_xticks(counts, [f"{count:.0f}" for count in counts])
         axis.set(xlabel=key, ylabel="time of a step, us", ylim=(0, None))
+    elif widths:
+        axis.set(xlabel=key, ylabel="bandwidth, GB/s", ylim=(0, None))
     else:
         axis.set(xlabel=key, ylabel="time, us", yscale="log")
+    if key == "case":  # texts, whose numbers are bytes of a row
+        axis.set(xlabel="bytes of a row")
+        axis.xaxis.set_major_formatter(size_name)
     axis.grid(True)
     axis.legend()
     figure.text(0.01, -0.03, ", ".join(facts[name] for name in ("date", "hardware", "commit") if name in facts),
