@@ -18,8 +18,8 @@ CLEAN = {
     "src/transport/ib/ib.h": '#include "src/transport/transport.h"\n',
     "src/host/boot/boot.h": "typedef struct weiri_peer {\n    int rank;\n} weiri_peer;\n",
     "src/host/comm/comm.h": '#include "src/host/boot/boot.h"\n#include "src/transport/transport.h"\n',
-    "src/host/channel/proxy.h": '#include "src/host/comm/comm.h"\n',
-    "src/host/collective/call.h": '#include "src/device/kernels/sum.h"\n#include "src/host/channel/proxy.h"\n',
+    "src/host/channel/port_channel.h": '#include "src/host/comm/comm.h"\n',
+    "src/host/collective/call.h": '#include "src/device/kernels/sum.h"\n#include "src/host/channel/port_channel.h"\n',
 }
 
 
@@ -45,8 +45,8 @@ class Rules(unittest.TestCase):
                              ("src/device/kernels/sum.h", "src/device/device.h"),
                              ("src/transport/ib/ib.h", "src/host/boot/boot.h"),
                              ("src/host/boot/boot.h", "src/transport/transport.h"),
-                             ("src/host/comm/comm.h", "src/host/channel/proxy.h"),
-                             ("src/host/channel/proxy.h", "src/host/collective/call.h")):
+                             ("src/host/comm/comm.h", "src/host/channel/port_channel.h"),
+                             ("src/host/channel/port_channel.h", "src/host/collective/call.h")):
             with self.subTest(name=name, target=target):
                 self.found(check_sources.include_direction, name, f'/* x */\n#include "{target}"\n',
                            f"{name}:2: {target} is not below this file")
@@ -55,10 +55,15 @@ class Rules(unittest.TestCase):
         self.found(check_sources.include_direction, "src/host/comm/comm.h", '#include "src/transport/ib/ib.h"\n',
                    "src/transport/ib/ib.h is not below this file")
         self.assertEqual(self.check(check_sources.include_direction, **{
-            "src/host/channel/proxy.h": '#include "src/host/comm/semaphore.h"\n', "src/host/comm/semaphore.h": ""}), [])
+            "src/host/channel/port_channel.h": '#include "src/host/comm/semaphore.h"\n', "src/host/comm/semaphore.h": ""}), [])
         found = self.check(check_sources.include_direction, **{
-            "src/host/channel/proxy.h": '#include "src/host/comm/fd_pass.h"\n', "src/host/comm/fd_pass.h": ""})
+            "src/host/channel/port_channel.h": '#include "src/host/comm/fd_pass.h"\n', "src/host/comm/fd_pass.h": ""})
         self.assertTrue(len(found) == 1 and "src/host/comm/fd_pass.h is not below this file" in found[0], found)
+        found = self.check(check_sources.include_direction, **{
+            "src/host/collective/call.h": '#include "src/host/channel/fifo.h"\n', "src/host/channel/fifo.h": ""})
+        self.assertTrue(len(found) == 1 and "src/host/channel/fifo.h is not below this file" in found[0], found)
+        halo = {"src/host/halo/halo.h": "", "src/host/halo/meet.c": '/* meet.c - x. */\n#include "src/host/halo/halo.h"\n'}
+        self.assertEqual(self.check(check_sources.include_direction, **halo), [], "a folder that others may not include")
 
     def test_backends_do_not_include_each_other(self):
         clean = {"src/transport/ofi/ofi.h": "", "src/transport/ipc/queue.h": "", "src/device/cpu/cpu.h": "",
