@@ -1,4 +1,4 @@
-/* halo.h - the kernel of halos; its argument is a weir_dev_halo. */
+/* halo.h - the kernel of halos; its argument is a weir_dev_halo. host/halo launches it. */
 #ifndef WEIRI_KERNELS_HALO_H
 #define WEIRI_KERNELS_HALO_H
 

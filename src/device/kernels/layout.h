@@ -1,4 +1,4 @@
-/* layout.h - the kernels of layouts. */
+/* layout.h - the kernels that pack, unpack and copy layouts, and their arguments. host/layout launches them. */
 #ifndef WEIRI_KERNELS_LAYOUT_H
 #define WEIRI_KERNELS_LAYOUT_H
 

@@ -1,4 +1,5 @@
-/* port_channel.h - calls of port channels in the order of a stream. */
+/* port_channel.h - kernels of one thread that make a call of a port channel in the order of a stream. host/channel
+ * launches them, and host/comm to try a NIC. */
 #ifndef WEIRI_KERNELS_PORT_CHANNEL_H
 #define WEIRI_KERNELS_PORT_CHANNEL_H
 

@@ -1,4 +1,5 @@
-/* table.h - the kernels of host tables. */
+/* table.h - the kernels of host tables: gathers, scatters, the pass that orders ids, and the hash of copies, with their
+ * arguments. host/table launches them. */
 #ifndef WEIRI_KERNELS_TABLE_H
 #define WEIRI_KERNELS_TABLE_H
 

@@ -1,4 +1,5 @@
-/* alloc.h - the only callers of malloc, so that tests can make the n-th allocation fail. */
+/* alloc.h - the allocator of all of weir. Only alloc.c calls malloc, so that tests can make the n-th allocation
+ * fail and count what is left. Any thread may call it. */
 #ifndef WEIRI_ALLOC_H
 #define WEIRI_ALLOC_H
 

@@ -1,4 +1,5 @@
-/* clock.h - monotonic time and deadlines. */
+/* clock.h - monotonic time and deadlines, waits on condition variables by that time, and threads: all of weir's are
+ * created here, so that they block signals. */
 #ifndef WEIRI_CLOCK_H
 #define WEIRI_CLOCK_H
 

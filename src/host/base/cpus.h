@@ -1,4 +1,4 @@
-/* cpus.h - the CPUs near a PCI device, and the calling thread's placement. */
+/* cpus.h - the CPUs near a PCI device, and the calling thread's placement on them. */
 #ifndef WEIRI_CPUS_H
 #define WEIRI_CPUS_H
 

@@ -1,4 +1,4 @@
-/* log.h - log lines; see weir/log.h. */
+/* log.h - log lines of the library; weir/log.h says where they go. Only log.c writes to the process's streams. */
 #ifndef WEIRI_LOG_H
 #define WEIRI_LOG_H
 

@@ -1,4 +1,5 @@
-/* refcount.h - reference counts. */
+/* refcount.h - reference counts of objects that several threads may hold: init sets 1, and put returns true for the
+ * last one, whose caller frees the object. */
 #ifndef WEIRI_REFCOUNT_H
 #define WEIRI_REFCOUNT_H
 

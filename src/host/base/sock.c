@@ -1,4 +1,8 @@
-/* sock.c - see sock.h. */
+/* sock.c - TCP sockets, and addresses as texts, on the wire and for the system; see sock.h.
+ *
+ * Calls make sockets and never wait on them: connect and accept return errno values, and the owner of a socket learns
+ * from the service thread (service.h) when it is ready. fork must not keep a peer's connection open. So `own` has a bit
+ * for each socket that ends with this process, and the child of a fork closes all of these. */
 #define _GNU_SOURCE 1
 
 #include "src/host/base/sock.h"

@@ -1,4 +1,7 @@
-/* boot.h - the part of the bootstrap that communicators use beside its public calls.
+/* boot.h - the part of the bootstrap that other folders use beside its public calls.
+ *
+ * Offers ports, the job's key and identity, timeouts, the service thread, and meetings of ranks that a launcher
+ * started. host/comm opens a port for each communicator; it and what is above use the rest.
  *
  * A port is a namespace of messages for one communicator. The service thread passes the messages of a port to its
  * handler, in order per sender. Messages that arrive before the port is opened are kept for it. */

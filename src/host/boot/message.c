@@ -1,4 +1,8 @@
-/* message.c - messages and queues of them; see boot/state.h. */
+/* message.c - messages of a bootstrap, and queues of them; see boot/message.h.
+ *
+ * A message that is sent begins here, with a copy of its payload, whose hash is in the head of the frame. conn.c seals
+ * the head and writes frame and payload when the message is the first in the queue of its connection. Messages that are
+ * received are made by conn.c and wait in queues, too. A queue never allocates: the messages are its links. */
 #include <string.h>
 
 #include "src/host/base/alloc.h"

@@ -1,4 +1,9 @@
-/* send.c - messages between two ranks: send, receive, and waiting for either; see boot/state.h. */
+/* send.c - messages between two ranks: queueing, and waiting for what comes.
+ *
+ * weiri_boot_queue hands a message to the connection of its peer (conn.c), or to this rank's own inbox. weiri_boot_wait
+ * takes the first message of a kind and tag from a peer's inbox; weiri_boot_wait_room waits while the peer has too many
+ * bytes of earlier messages to receive. Both also end with the error of the bootstrap or of the group, and at the
+ * deadline. Collectives and ports use these calls, and weir_bootstrap_send and _recv consist of them. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,8 @@
-/* port_channel.h - the port channel as port_channel_stream.c and collectives see it. */
+/* port_channel.h - the port channel as the other files of this folder, notified windows and collectives see it.
+ *
+ * Offers the public calls with the caller's name in front of their texts, the communicator, failures that break the
+ * communicator, and the description of memories for kernels that post to a NIC by themselves. No other header of this
+ * folder is for other folders: these make channels, fifos and proxies by the public calls. */
 #ifndef WEIRI_CHANNEL_PORT_CHANNEL_H
 #define WEIRI_CHANNEL_PORT_CHANNEL_H
 

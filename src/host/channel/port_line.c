@@ -1,4 +1,10 @@
-/* port_line.c - see port_line.h. */
+/* port_line.c - kernels of a port channel that post by themselves; see port_line.h.
+ *
+ * Open asks the transport's engine for its view of the queue. If it has none, or WEIR_PORT_ENGINE asks for the proxy,
+ * transfers of kernels go through the proxy, and a log line says why; with device-only the channel fails instead. If it
+ * has one, the line gets two cells: the kernels' state of the queue in device memory, and a board in host memory. Fill
+ * writes view, cells and the first memories into the handle. Through the board the host passes the table of attached
+ * memories to kernels, and kernels pass a request that they refused to the host. */
 #include "src/host/channel/port_line.h"
 
 #include <stdio.h>

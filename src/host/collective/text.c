@@ -1,4 +1,9 @@
-/* text.c - writes the calls of ranks as text. */
+/* text.c - the calls of ranks as text for errors.
+ *
+ * A kernel knows its call as two words, and ranks leave such words in each other's mailboxes. weiri_call_text writes
+ * one call, for the record of a failed kernel (host/comm/record.c). weiri_call_differ writes the calls of two ranks
+ * that do not match, for the error hook of collective.c. Words may come from damaged memory or change while they are
+ * read: they are read once, and every index is checked. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,13 @@
-/* comm.c - communicators: create and destroy, and the error that a communicator keeps. */
+/* comm.c - communicators: create and destroy, and the error that a communicator keeps.
+ *
+ * Create has a part of this rank alone (slabs with the control block, port, socket for descriptors, a watch for errors
+ * of kernels) and one with all ranks: they exchange their ends and how their own part went, and, unless the ends show
+ * that memory can be mapped among all (is_simple), which transports work. A rank that has failed takes part too,
+ * because the others would wait for it.
+ *
+ * The first error stays. It comes from the host, from a peer's message, or from the control block, which every check
+ * and the service thread read. It ends the waits of kernels and all futures. An error that only this rank knows is sent
+ * to the other ranks. */
 #define _GNU_SOURCE
 #include "weir/comm.h"
 

@@ -1,4 +1,9 @@
-/* comm.h - the communicator as the other nouns see it. */
+/* comm.h - the communicator as the other nouns see it: this folder and all folders above include it.
+ *
+ * Offers references, the check with which a public call begins, the communicator's error and how to set it, and hooks
+ * that describe errors. The struct is open: other nouns read what is constant after create (rank, size, device,
+ * timeouts, peers' ends), and hold the mutex for all that it guards. Cells of slabs are taken by slab.h. A noun keeps a
+ * reference while it exists, so the communicator outlives it. */
 #ifndef WEIRI_COMM_COMM_H
 #define WEIRI_COMM_COMM_H
 

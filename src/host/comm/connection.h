@@ -1,4 +1,5 @@
-/* connection.h - the connection as the other nouns see it. */
+/* connection.h - the connection as the other nouns of this folder see it: the transport between two ranks, the peer's
+ * slabs, and the queues of its endpoint. Other folders reach it through a semaphore. */
 #ifndef WEIRI_COMM_CONNECTION_H
 #define WEIRI_COMM_CONNECTION_H
 

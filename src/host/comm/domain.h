@@ -1,5 +1,8 @@
 /* domain.h - what a communicator has opened of the transports that carry out transfers: a domain of each, the regions
- * of memories in them, and the queues that must be polled even when no thread posts to them. */
+ * of memories in them, and the queues that must be polled even when no thread posts to them.
+ *
+ * Offers the region of a memory of this rank and the remote of a peer's, which the calls of a queue take as source and
+ * target. Connections, endpoints and memories of this folder use it, and of those above the port channel. */
 #ifndef WEIRI_COMM_DOMAIN_H
 #define WEIRI_COMM_DOMAIN_H
 

@@ -2,13 +2,14 @@
  *
  * A noun that posts takes a queue from the endpoint of its connection, and closes it when it posts no more. Queues are
  * opened when they are taken, never before: what does not post costs none. A queue has a key on each rank, by which the
- * two ends find each other; semaphores give their ids.
+ * two ends find each other; semaphores give their ids. Of the folders above, the port channel uses it.
  *
  * Threads:   any, at the same time, for different keys.
  * Blocking:  take, until the peer has opened its end, with the communicator's deadline; the peer's own calls are not
- *            needed for that. close, while the endpoint thread opens that queue, at most for the communicator's
- * timeout. Errors:    a close that reaches the deadline logs the peer, and leaves the queue, the connection and the
- * communicator to the endpoint thread: none of them is ever freed. */
+ *            needed for that. close, while the endpoint thread opens that queue, at most for the timeout of the
+ *            communicator.
+ * Errors:    a close that reaches the deadline logs the peer, and leaves the queue, the connection and the communicator
+ *            to the endpoint thread: none of them is ever freed. */
 #ifndef WEIRI_COMM_ENDPOINT_H
 #define WEIRI_COMM_ENDPOINT_H
 

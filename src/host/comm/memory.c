@@ -1,4 +1,9 @@
-/* memory.c - memory of a communicator: allocated or registered here, described to peers, and imported from them. */
+/* memory.c - memory of a communicator: allocated or registered here, described to peers, and imported from them.
+ *
+ * Memory of this rank is in the communicator's list from publish to withdraw, so that peers can ask for it (fd_pass.c).
+ * Its handle has version, identity, size, way to share and keys, and a proof by the job's key. Nothing behind the
+ * version is used before the proof is checked. weiri_memory_map makes an object of a peer's handle: mapped by the
+ * transport that maps memory between the two, or only described where just transfers reach it. */
 #include "weir/memory.h"
 
 #include <sodium.h>

@@ -1,4 +1,8 @@
-/* memory.h - registered memory as the other nouns see it, and its description on the wire. */
+/* memory.h - registered memory as the other nouns see it, and its description on the wire.
+ *
+ * Offers the struct behind weir_memory (channels, collectives and tables read its block, rank and size), references,
+ * handles as bytes for messages, and the two ways to make a peer's memory of a handle: mapped, or described. Memories
+ * are listed in their communicator while they exist, for peers that ask whether they still do. */
 #ifndef WEIRI_COMM_MEMORY_H
 #define WEIRI_COMM_MEMORY_H
 

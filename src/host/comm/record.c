@@ -1,4 +1,10 @@
-/* record.c - writes the record of a kernel's failure (weir_dev_record) as text. */
+/* record.c - the failure of a kernel as text.
+ *
+ * A kernel that fails stores its call with numbers and peer (weir_dev_record), its name, and then its status in the
+ * control block. comm.c finds the status and asks here for the text: which kernel, what it was doing, and what did not
+ * happen. The semaphore of a wait is found by the address of its token. Calls of collectives are written by the
+ * function that collective.c has set. Only the first thread that fails writes a record. If it has not ended that within
+ * a second, the status comes without it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

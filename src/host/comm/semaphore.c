@@ -1,4 +1,11 @@
-/* semaphore.c - semaphores: cells of two ranks, joined by an exchange; signals and waits of the host. */
+/* semaphore.c - semaphores: create, the handle for kernels, signals and waits of the host, and failures of port
+ * channels.
+ *
+ * Create takes a cell in both slabs and exchanges their offsets with the peer, because the kinds of both ends decide
+ * where a token lives (semaphore.h). Cells whose offsets the peer may have got without this create succeeding are never
+ * used again. A host end counts in its own memory what it has consumed, and adds to the peer's token to signal. A port
+ * channel that fails writes its error into its semaphore and reports it to the peer's, and both end the waits for
+ * signals. */
 #include "weir/semaphore.h"
 
 #include <inttypes.h>

@@ -1,4 +1,7 @@
-/* semaphore.h - the semaphore as channels see it. */
+/* semaphore.h - the semaphore as channels and halos see it.
+ *
+ * Offers the struct behind weir_semaphore, whose handle the channels pass to their kernels; claims, so that channels of
+ * two kinds do not share one; and the ways of a port channel's failure: into its own semaphore, and to the peer's. */
 #ifndef WEIRI_COMM_SEMAPHORE_H
 #define WEIRI_COMM_SEMAPHORE_H
 

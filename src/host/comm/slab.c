@@ -1,4 +1,7 @@
-/* slab.c - the slabs of a communicator and their cells. */
+/* slab.c - hands out the cells of a communicator's slabs; see slab.h.
+ *
+ * A call takes the lowest run of cells that are not in use. Cells of a new slab are zero. Cells that were used before
+ * are filled with zeros by the device before they are given out again. */
 #include "src/host/comm/slab.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* layout.h - a layout and its canonical form.
  *
- * layout.c has the constructors of dims, blocks.c those of blocks, form.c the nests, list.c the piece lists,
- * commit.c their copies in the memory of devices,
- * refine.c the order of copies between two layouts, export.c the bytes for peers. */
+ * layout.c has the constructors of dims, blocks.c those of blocks, form.c the nests, list.c the piece lists, commit.c
+ * their copies in the memory of devices, refine.c the order of copies between two layouts, export.c the bytes for
+ * peers. Outside this folder halos alone include it, for the handles that their kernels get. */
 #ifndef WEIRI_LAYOUT_H
 #define WEIRI_LAYOUT_H
 

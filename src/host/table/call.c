@@ -1,4 +1,9 @@
-/* call.c - gather and scatter: checks of the arguments, and the launch. */
+/* call.c - weir_table_gather and weir_table_scatter.
+ *
+ * A call checks its arguments, describes itself for kernels (weir_table_call), and chooses the kernel's loop and the
+ * order. In the order GIVEN it launches one kernel. In another order the kernels of order.c write a new list of ids
+ * first. Rows that have copies (cache.c) may get a launch of their own on the whole device, and the other rows one with
+ * the few blocks for host memory. */
 #include <inttypes.h>
 
 #include "src/host/base/error.h"

@@ -1,4 +1,9 @@
-/* ports.c - see ports.h. */
+/* ports.c - the port channels of a window, made in the steps of ports.h.
+ *
+ * Each step does one thing for every device whose memory is not mapped here: check finds a transport, connect makes a
+ * connection, meet a semaphore. Open makes one proxy, a channel of each semaphore over the memories of the rings, and
+ * copies its handle to the device. Attach gives the channels a further memory, and its numbers to the window's table of
+ * places. An error gets the call and the device in front of its text. */
 #include "src/host/window/ports.h"
 
 #include <stdio.h>

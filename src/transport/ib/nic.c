@@ -1,4 +1,9 @@
-/* nic.c - an open NIC: its limits, its events and its errors. */
+/* nic.c - an open NIC: its limits, its port, what all its queues share, and its events.
+ *
+ * Open reads the limits of the device and the state of its port, finds the GID, and makes a protection domain and
+ * registered scratch memory. Queues poll the NIC's asynchronous events by weiri_ib_look, one thread at a time and at
+ * most every 5 ms. An event of a queue is noted in the word to which the queue's context points, where the queue finds
+ * it. Events of the device and of its link are logged. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

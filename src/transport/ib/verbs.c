@@ -1,4 +1,9 @@
-/* verbs.c - loads libibverbs, finds devices by name, and describes errors. */
+/* verbs.c - libibverbs at run time: its functions, its devices, and its errors as text.
+ *
+ * weiri_ib_load fills the table weiri_ib once in a process; the library then stays loaded, because it keeps its
+ * drivers. Functions of mlx5 are looked for in libibverbs first, then in libmlx5. Devices are found by the names that
+ * device.c read in sysfs, or listed here where sysfs has none. Completion statuses, and the syndromes of mlx5 that
+ * kernels find, become texts. */
 #include "src/transport/ib/verbs.h"
 
 #include <dlfcn.h>

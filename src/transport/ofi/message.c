@@ -1,4 +1,10 @@
-/* message.c - queues of the transport ofi: messages, and carrying out those of the peer; see ofi/queue.h. */
+/* message.c - messages between the two ends of a queue, and carrying out those of the peer; see ofi/queue.h.
+ *
+ * A message is written as bytes and injected. One that arrives is checked for this queue's name, its number and its
+ * acknowledgement, and put into the inbox. weiri_ofi_handle takes the inbox in order: values and adds change memory
+ * here, the bytes of a get are written back to the peer, and a landing is copied to its place. A message counts as
+ * carried out when its copies have ended, and weiri_ofi_acknowledge reports that number. The first message of unknown
+ * memory is refused, and none after it is begun. */
 #include "src/host/base/error.h"
 #include "src/host/base/wire.h"
 #include "src/transport/ofi/queue.h"

@@ -1,4 +1,10 @@
-/* post.c - queues of the transport ofi: the posts of this rank; see ofi/queue.h. */
+/* post.c - the posts of this rank, from the ring to libfabric; ofi/queue.h says why it works this way.
+ *
+ * weiri_ofi_put, _get, _value and _add describe a post, and `publish` puts it into the ring. weiri_ofi_issue takes
+ * posts from the ring in order: a put becomes writes, alone or in a group behind which one empty write asks for
+ * delivery; a value, an add and a get become messages (message.c). Posts of staged memory are cut into chunks first;
+ * weiri_ofi_unload copies chunks that gets have filled to their place. weiri_ofi_watch probes the peer while this rank
+ * waits for nothing but an acknowledgement. */
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
 #include "src/transport/ofi/queue.h"
@@ -9,8 +15,7 @@
 #define PROBE_NS 20000000u /* without an acknowledgement until the peer is probed */
 #define LOST_NS 200000000u /* without room until the connection counts as lost */
 
-/* ---- issuing; the caller holds the mutex
- * ----------------------------------------------------------------------------- */
+/* ---- issuing; the caller holds the mutex ----------------------------------------------------------------- */
 
 bool weiri_ofi_has_room(const weiri_ofi_queue *queue) { return queue->connected && !queue->blocked; }
 

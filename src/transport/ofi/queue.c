@@ -1,4 +1,9 @@
-/* queue.c - queues of the transport ofi: open, close, completions and failures; see ofi/queue.h. */
+/* queue.c - opens, connects, polls and closes queues of the transport ofi; see ofi/queue.h.
+ *
+ * A queue writes its address at open, and connect takes the peer's. weiri_ofi_poll is what moves a queue: it reads
+ * completions, which free operations and bring messages, copies arrived chunks, completes posts at the front of the
+ * ring, carries out the peer's messages (message.c), acknowledges them, and issues posts (post.c). The first error
+ * closes the endpoint. Its status and text stay, and every later call returns them. */
 #include "src/transport/ofi/queue.h"
 
 #include <sodium.h>
@@ -325,8 +330,7 @@ unlock:
     return status;
 }
 
-/* ---- completions; the caller holds the mutex
- * ------------------------------------------------------------------------- */
+/* ---- completions; the caller holds the mutex ------------------------------------------------------------- */
 
 static weir_status take(weiri_ofi_queue *queue, const struct fi_cq_data_entry *entry)
 {
