@@ -11,9 +11,10 @@ typedef struct weir_line_set {
     weir_vec16 of[WEIR_COLLECTIVE_RANKS][WEIR_ARCH_LINE_PARTS];
 } weir_line_set;
 
-/* The lane's part of a line with `left` bytes of data, which may be none. Only an unaligned line, and one whose last
- * word is cut off, come from behind a branch. */
-WEIR_FN void weir_line_load_data(weir_vec16 *parts, const char *data, int64_t left, uint64_t flag, uint32_t lane)
+/* Loads the lane's part of a line with `left` bytes of data, which may be none, without a branch: lanes that are
+ * together stay together. Returns 0 if the line is unaligned, or its last word is cut off: it needs
+ * weir_line_load_data. */
+WEIR_FN int weir_line_load_words(weir_vec16 *parts, const char *data, int64_t left, uint64_t flag, uint32_t lane)
 {
     const int aligned = ((uintptr_t)data & 7) == 0;
     WEIR_UNROLL
@@ -24,7 +25,13 @@ WEIR_FN void weir_line_load_data(weir_vec16 *parts, const char *data, int64_t le
                       : aligned && at + 72 <= left ? weir_arch_load_u64((const weir_alias_u64 *)(data + at + 64))
                                                    : 0;
     }
-    if (WEIR_UNLIKELY(left > 0 && (!aligned || (left < WEIR_LINE_DATA && left % 8 != 0)))) {
+    return left <= 0 || (aligned && (left >= WEIR_LINE_DATA || left % 8 == 0));
+}
+
+/* Loads any line. The lanes may come apart. */
+WEIR_FN void weir_line_load_data(weir_vec16 *parts, const char *data, int64_t left, uint64_t flag, uint32_t lane)
+{
+    if (WEIR_UNLIKELY(!weir_line_load_words(parts, data, left, flag, lane))) {
         WEIR_UNROLL
         for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
             int64_t at = 8 * (int64_t)(lane * WEIR_ARCH_LINE_PARTS + p);
@@ -32,6 +39,16 @@ WEIR_FN void weir_line_load_data(weir_vec16 *parts, const char *data, int64_t le
             parts[p].hi = at == 56 ? flag : at + 64 < left ? weir_word_load_any(data + at + 64, left - at - 64) : 0;
         }
     }
+}
+
+/* Loads and sends a line by lanes that may be apart. All lanes of the warp call; `mine`: the lane has a line, unless
+ * `left` is 0 or less. */
+WEIR_FN_COLD void weir_line_send_data(char *line, const char *data, int64_t left, uint64_t flag, uint32_t lane,
+                                      int mine)
+{
+    weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
+    weir_line_load_data(parts, data, mine ? left : 0, flag, lane);
+    weir_line_store_gathered(line, lane, parts, mine && left > 0);
 }
 
 WEIR_FN void weir_line_store_data(char *data, int64_t left, const weir_vec16 *parts, uint32_t lane)
@@ -180,25 +197,41 @@ WEIR_FN void weir_lines_scatter(const weir_dev_collective *c, const weir_collect
                                 uint32_t width, const weir_line_walk *walk)
 {
     const uint32_t places = weir_batch_places(width);
+    uint32_t apart = 0; /* all ones once the lanes have come apart: then all further lines are loaded behind branches */
     WEIR_ROLLED
     for (uint64_t i = walk->first; i < weir_line_count(r->length); i += places * walk->stride) {
         weir_line_set data;
+        uint32_t rest = apart;
         WEIR_UNROLL
         for (uint32_t j = 0; j < (width - 1) * places; j++) {
             const uint32_t k = j % (width - 1);
             const uint32_t peer = weir_collective_peer(c, k);
             const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
             const int64_t left = k + 1 < c->ranks ? weir_part_left(r, peer, at) : 0;
-            weir_line_load_data(data.of[j], r->send + peer * r->part + at, left, weir_line_flag(flag), walk->lane);
+            rest |= (uint32_t)!weir_line_load_words(data.of[j], r->send + peer * r->part + at, left,
+                                                    weir_line_flag(flag), walk->lane)
+                    << j;
         }
-        weir_arch_warp_converge();
+        apart = weir_arch_warp_all(rest == 0) ? 0 : ~(uint32_t)0;
         WEIR_UNROLL
         for (uint32_t j = 0; j < (width - 1) * places; j++) {
             const uint32_t k = j % (width - 1);
             const uint32_t peer = weir_collective_peer(c, k);
             const uint64_t line = i + j / (width - 1) * walk->stride + walk->mine;
-            if (k + 1 < c->ranks && weir_part_left(r, peer, line * WEIR_LINE_DATA) > 0) {
+            if (k + 1 < c->ranks && weir_part_left(r, peer, line * WEIR_LINE_DATA) > 0 && (rest >> j & 1) == 0) {
                 weir_arch_store_line(weir_line_at(c, peer, 0, flag, line), walk->lane, data.of[j]);
+            }
+        }
+        WEIR_ROLLED
+        for (uint32_t n = 0; apart != 0 && n < places; n++) {
+            const uint64_t line = i + n * walk->stride + walk->mine;
+            const uint64_t at = line * WEIR_LINE_DATA;
+            WEIR_ROLLED
+            for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+                const uint32_t peer = weir_collective_peer(c, k);
+                weir_line_send_data(weir_line_at(c, peer, 0, flag, line), r->send + peer * r->part + at,
+                                    weir_part_left(r, peer, at), weir_line_flag(flag), walk->lane,
+                                    (rest >> (n * (width - 1) + k) & 1) != 0);
             }
         }
     }
@@ -247,6 +280,8 @@ WEIR_FN weir_status weir_lines_reduce(const weir_dev_collective *c, const weir_c
     const uint64_t count = weir_line_count(r->length);
     const int keep = r->to == 0 || (r->to >> c->rank & 1) != 0;
     char *out = r->recv + (r->to != 0 ? c->rank * r->part : 0);
+    /* The lanes load their own words, or keep results, behind branches. */
+    const int apart = (((uintptr_t)r->send | (uintptr_t)out | r->part | r->bytes) & 7) != 0;
     WEIR_ROLLED
     for (uint64_t i = walk->first; i < count; i += places * walk->stride) {
         const weir_batch lines = weir_lines_batch(c, 0, flag, i + walk->mine, walk->stride, width);
@@ -274,12 +309,21 @@ WEIR_FN weir_status weir_lines_reduce(const weir_dev_collective *c, const weir_c
             if (left > 0) {
                 weir_lines_join(c, &set, &own, n, flag, walk->lane, width, dtype, op, joined);
             }
-            weir_arch_warp_converge();
-            WEIR_UNROLL
-            for (uint32_t k = 0; k < width - 1; k++) {
-                uint32_t peer = weir_collective_peer(c, k);
-                if (left > 0 && k + 1 < c->ranks && (r->to >> peer & 1) != 0) {
-                    weir_arch_store_line(weir_line_at(c, peer, 1, flag, line), walk->lane, joined);
+            if (WEIR_UNLIKELY(apart)) {
+                WEIR_ROLLED
+                for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+                    const uint32_t peer = weir_collective_peer(c, k);
+                    weir_line_store_gathered(weir_line_at(c, peer, 1, flag, line), walk->lane, joined,
+                                             left > 0 && (r->to >> peer & 1) != 0);
+                }
+            } else {
+                weir_arch_warp_converge();
+                WEIR_UNROLL
+                for (uint32_t k = 0; k < width - 1; k++) {
+                    uint32_t peer = weir_collective_peer(c, k);
+                    if (left > 0 && k + 1 < c->ranks && (r->to >> peer & 1) != 0) {
+                        weir_arch_store_line(weir_line_at(c, peer, 1, flag, line), walk->lane, joined);
+                    }
                 }
             }
             if (left > 0 && keep) {
@@ -364,25 +408,41 @@ WEIR_FN void weir_lines_send(const weir_dev_collective *c, const weir_collective
                              const weir_line_walk *walk)
 {
     const uint32_t places = weir_batch_places(width);
+    uint32_t apart = 0; /* all ones once the lanes have come apart: then all further lines are loaded behind branches */
     WEIR_ROLLED
     for (uint64_t i = walk->first; i < weir_line_count(m->most); i += places * walk->stride) {
         weir_line_set data;
+        uint32_t rest = apart;
         WEIR_UNROLL
         for (uint32_t j = 0; j < (width - 1) * places; j++) {
             const uint32_t k = j % (width - 1);
             const uint32_t peer = weir_collective_peer(c, k);
             const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
             const int64_t left = k + 1 < c->ranks ? weir_left(m->send_bytes[peer], at) : 0;
-            weir_line_load_data(data.of[j], m->send + m->send_at[peer] + at, left, weir_line_flag(flag), walk->lane);
+            rest |= (uint32_t)!weir_line_load_words(data.of[j], m->send + m->send_at[peer] + at, left,
+                                                    weir_line_flag(flag), walk->lane)
+                    << j;
         }
-        weir_arch_warp_converge();
+        apart = weir_arch_warp_all(rest == 0) ? 0 : ~(uint32_t)0;
         WEIR_UNROLL
         for (uint32_t j = 0; j < (width - 1) * places; j++) {
             const uint32_t k = j % (width - 1);
             const uint32_t peer = weir_collective_peer(c, k);
             const uint64_t line = i + j / (width - 1) * walk->stride + walk->mine;
-            if (k + 1 < c->ranks && m->send_bytes[peer] > line * WEIR_LINE_DATA) {
+            if (k + 1 < c->ranks && m->send_bytes[peer] > line * WEIR_LINE_DATA && (rest >> j & 1) == 0) {
                 weir_arch_store_line(weir_line_at(c, peer, 0, flag, line), walk->lane, data.of[j]);
+            }
+        }
+        WEIR_ROLLED
+        for (uint32_t n = 0; apart != 0 && n < places; n++) {
+            const uint64_t line = i + n * walk->stride + walk->mine;
+            const uint64_t at = line * WEIR_LINE_DATA;
+            WEIR_ROLLED
+            for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+                const uint32_t peer = weir_collective_peer(c, k);
+                weir_line_send_data(weir_line_at(c, peer, 0, flag, line), m->send + m->send_at[peer] + at,
+                                    weir_left(m->send_bytes[peer], at), weir_line_flag(flag), walk->lane,
+                                    (rest >> (n * (width - 1) + k) & 1) != 0);
             }
         }
     }
