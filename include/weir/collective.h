@@ -106,8 +106,9 @@ typedef struct weir_collective_opts {
  * messages ends the communicator, as weir_comm_abort does, with its error in the text. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *opts,
                                                            weir_collective **out);
-/* If a stream of the collective's operations still has work, of whatever kind, destroy acts as abandon and logs an
- * error. It asks default streams and those of weir_stream_create; others may have been destroyed. */
+/* If a stream of the collective's operations still has work, of whatever kind, or records a graph, destroy acts as
+ * abandon and logs an error. It asks default streams and those of weir_stream_create; others may have been destroyed.
+ */
 WEIR_API void weir_collective_destroy(weir_collective *collective);
 /* Destroys the collective also while its kernels are queued or in graphs that live on. Returns at once. A kernel that
  * has begun goes on, and fails at its deadline if it misses other ranks. A kernel that begins later, queued or in a
@@ -170,8 +171,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_collective_register(weir_collective *co
  * freed. A graph with a kernel that moves data straight between these memories ends in WEIR_ERR_INVALID, the
  * communicator's error, before it accesses them; kernels of the caller (weir_collective_describe), and copies of
  * WEIR_FORM_COPIES, are not checked.
- * WEIR_ERR_BUSY if, on one rank, a stream of the collective's operations still has work: nothing has changed then. The
- * streams must exist, as for abandon. Work of a graph on another stream is not seen: such a graph must have ended.
+ * WEIR_ERR_BUSY if, on one rank, a stream of the collective's operations still has work, or records a graph: nothing
+ * has changed then. The streams must exist, as for abandon. Work of a graph on another stream is not seen: such a graph
+ * must have ended.
  * WEIR_ERR_MISMATCH if the ranks name different registrations. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_deregister(weir_collective *collective, weir_memory *memory);
 

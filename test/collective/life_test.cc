@@ -277,6 +277,42 @@ void destroy_with_kernels_queued(weirt_rank *rank)
     bench_close(&b);
 }
 
+// A stream records a call, and is idle otherwise: its graph ends in an error when it is launched later.
+void destroy_while_recording(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_for(rank);
+    const Operation o = operation(ALLREDUCE, 3000, 1);
+    Bench b;
+    void *graph = nullptr;
+    weirt_log_allow("the collective is abandoned");
+    if (bench_open(rank, &opts, 16 << 10, 0, &b) && run(&b, o) && weirt_barrier(rank)) {
+        const Places at = places_of(&b, o);
+        WEIRT_OK(rank, weir_graph_begin(b.comm.device, b.stream));
+        WEIRT_OK(rank, call(&b, o, at.send, at.recv));
+        weir_collective_destroy(b.collective);
+        b.collective = nullptr;
+        WEIRT_OK(rank, weir_graph_end(b.comm.device, b.stream, &graph));
+        (void)weirt_barrier(rank);
+        WEIRT_EXPECT(rank, weirt_log_count("a stream of its operations records a graph; the collective is abandoned") ==
+                               (rank->stage->processes ? 1 : rank->size));
+        // The memory goes with the stream, while the graph lives.
+        WEIRT_EXPECT(rank, !weiri_leave_is_done());
+        (void)weirt_barrier(rank);
+        weir_stream_destroy(b.comm.device, b.stream);
+        b.stream = nullptr;
+        for (uint32_t ms = 0; ms < weirt_timeout_ms() && !weiri_leave_is_done(); ms++) {
+            weirt_sleep_ms(1);
+        }
+        WEIRT_EXPECT(rank, weiri_leave_is_done());
+        (void)weirt_barrier(rank);
+        if (WEIRT_OK(rank, weir_stream_create(b.comm.device, &b.stream))) {
+            launch_fails(&b, graph, "whose collective was abandoned");
+        }
+    }
+    weir_graph_destroy(b.comm.device, graph);
+    bench_close(&b);
+}
+
 // A graph is launched after its communicator is gone.
 void abandoned_communicator(weirt_rank *rank)
 {
@@ -373,6 +409,31 @@ void deregister_while_busy(weirt_rank *rank)
     bench_close(&b);
 }
 
+// Rank 0 records a graph of its own: neither rank deregisters until the recording has ended.
+void deregister_while_recording(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_for(rank);
+    const Operation o = operation(ALLGATHER, LARGE, 1);
+    Bench b;
+    void *graph = nullptr;
+    if (bench_open(rank, &opts, 8 * LARGE, 0, &b) &&
+        WEIRT_OK(rank, weir_collective_force(b.collective, WEIR_FORM_SLOTS, 0)) && register_both(&b) && run(&b, o)) {
+        if (rank->rank == 0) {
+            WEIRT_OK(rank, weir_graph_begin(b.comm.device, b.stream));
+        }
+        WEIRT_STATUS(rank, WEIR_ERR_BUSY, weir_collective_deregister(b.collective, b.out));
+        WEIRT_TEXT(rank, rank->rank == 0 ? "weir_collective_deregister: a stream of the collective's operations "
+                                           "records a graph"
+                                         : "rank 0 failed");
+        if (rank->rank == 0) {
+            WEIRT_OK(rank, weir_graph_end(b.comm.device, b.stream, &graph));
+        }
+        (void)(run(&b, o) && WEIRT_OK(rank, weir_collective_deregister(b.collective, b.out)) && run(&b, o));
+    }
+    weir_graph_destroy(b.comm.device, graph);
+    bench_close(&b);
+}
+
 TEST_P(CollectiveLife, GraphAfterAbandon) { run(2, graph_after_abandon); }
 TEST_P(CollectiveLife, AbandonWithKernelsQueued)
 {
@@ -390,6 +451,7 @@ TEST_P(CollectiveLife, AbandonWhileAStreamRecords)
 }
 TEST_P(CollectiveLife, ManyStreams) { run(2, many_streams); }
 TEST_P(CollectiveLife, DestroyWithKernelsQueued) { run(2, destroy_with_kernels_queued); }
+TEST_P(CollectiveLife, DestroyWhileAStreamRecords) { run(2, destroy_while_recording); }
 TEST_P(CollectiveLife, AbandonedCommunicator) { run(2, abandoned_communicator); }
 TEST_P(CollectiveLife, Deregister)
 {
@@ -398,5 +460,6 @@ TEST_P(CollectiveLife, Deregister)
     }
 }
 TEST_P(CollectiveLife, DeregisterWhileBusy) { run(2, deregister_while_busy); }
+TEST_P(CollectiveLife, DeregisterWhileAStreamRecords) { run(2, deregister_while_recording); }
 
 } // namespace

@@ -330,9 +330,10 @@ void weiri_life_begin(weir_collective *collective);
 weir_status weiri_life_use(const weir_collective *collective, void *stream);
 /* After each kernel that was launched. */
 void weiri_life_used(const weir_collective *collective, void *stream);
-/* Whether one of these streams has work, of whatever kind. May take a millisecond for each. Without `foreign`, streams
- * that weir did not make are not asked: they may be destroyed. */
-bool weiri_life_is_busy(const weir_collective *collective, bool foreign);
+/* NULL if none of these streams has work, of whatever kind, or records a graph. Otherwise what one of them does, as in
+ * "a stream still has work". May take a millisecond for each. Without `foreign`, streams that weir did not make are not
+ * asked: they may be destroyed. */
+const char *weiri_life_work(const weir_collective *collective, bool foreign);
 /* Before the first registration. */
 weir_status weiri_life_prepare_registrations(weir_collective *collective);
 /* Exchanges may use registration `index` from here on. */

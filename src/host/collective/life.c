@@ -252,26 +252,28 @@ void weiri_life_used(const weir_collective *collective, void *stream)
     }
 }
 
-/* Whether the stream can be asked for its work. A stream that records a graph cannot be asked; its graph is launched
- * later. */
-static bool can_be_asked(weir_device *device, const used_stream *used)
+/* What the stream does, in a few words, or NULL if it is idle or gone. A stream that records a graph cannot be asked
+ * whether its earlier work has ended, and the graph may have calls of the collective. */
+static const char *work_of(weir_device *device, const used_stream *used)
 {
     uint64_t recording = 0;
-    return !is_gone(device, used) && weiri_stream_recording(device, used->stream, &recording) == WEIR_OK &&
-           recording == 0;
+    if (is_gone(device, used) || weiri_stream_recording(device, used->stream, &recording) != WEIR_OK) {
+        return NULL;
+    }
+    return recording != 0                                                        ? "records a graph"
+           : weir_stream_wait(device, used->stream, IDLE_MS) == WEIR_ERR_TIMEOUT ? "still has work"
+                                                                                 : NULL;
 }
 
-bool weiri_life_is_busy(const weir_collective *collective, bool foreign)
+const char *weiri_life_work(const weir_collective *collective, bool foreign)
 {
-    weir_device *device = collective->comm->device;
-    for (uint32_t i = 0; i < collective->life->count; i++) {
+    const char *work = NULL;
+    for (uint32_t i = 0; i < collective->life->count && work == NULL; i++) {
         const used_stream *used = &collective->life->streams[i];
         const bool asks = used->ours || weiri_stream_is_default(used->stream) || foreign;
-        if (asks && can_be_asked(device, used) && weir_stream_wait(device, used->stream, IDLE_MS) == WEIR_ERR_TIMEOUT) {
-            return true;
-        }
+        work = asks ? work_of(collective->comm->device, used) : NULL;
     }
-    return false;
+    return work;
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
@@ -330,11 +332,11 @@ void weir_collective_destroy(weir_collective *collective)
     if (collective == NULL || weiri_comm_forked(collective->comm) || !end_life(collective)) {
         return;
     }
-    if (weiri_life_is_busy(collective, false)) {
+    const char *work = weiri_life_work(collective, false);
+    if (work != NULL) {
         weiri_log(WEIR_LOG_ERROR,
-                  "weir_collective_destroy of rank %u: a stream of its operations still has work; the collective is "
-                  "abandoned",
-                  collective->comm->rank);
+                  "weir_collective_destroy of rank %u: a stream of its operations %s; the collective is abandoned",
+                  collective->comm->rank, work);
         leave(collective);
         return;
     }

@@ -117,9 +117,9 @@ static weir_status check_deregister(const weir_collective *collective, const cha
     if (memory == NULL || *index == collective->registered_count) {
         return invalid(call, memory == NULL ? "memory is NULL" : "memory is not registered with this collective");
     }
-    return weiri_life_is_busy(collective, true)
-               ? weiri_fail(WEIR_ERR_BUSY, "%s: a stream of the collective's operations still has work", call)
-               : WEIR_OK;
+    const char *work = weiri_life_work(collective, true);
+    return work == NULL ? WEIR_OK
+                        : weiri_fail(WEIR_ERR_BUSY, "%s: a stream of the collective's operations %s", call, work);
 }
 
 weir_status weir_collective_deregister(weir_collective *collective, weir_memory *memory)
