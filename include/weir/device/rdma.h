@@ -14,8 +14,8 @@
  * An entry without WEIR_RDMA_SIGNALLED has no completion, except at each quarter of the queue, to free its room.
  * Completions are read when a thread needs room or waits, by one thread for all.
  *
- * The formats are in impl/mlx5.h. Entry, doorbell record and doorbell are stored in this order, as libmlx5 of rdma-core
- * does.
+ * The formats are in impl/mlx5.h, and what reads completions and rings is in impl/rdma_queue.h. Entry, doorbell record
+ * and doorbell are stored in this order, as libmlx5 of rdma-core does.
  *
  * Order:     entries are carried out in the order of their positions. The NIC sees memory that the poster wrote, or
  *            had synchronized with, before the ring. A signal is visible at the peer after all earlier puts and values.
@@ -31,7 +31,7 @@
 #define WEIR_DEVICE_RDMA_H
 
 #include "weir/device/coop.h"
-#include "weir/device/impl/mlx5.h"
+#include "weir/device/impl/rdma_queue.h"
 
 #undef WEIR_DEV_USED_rdma
 #define WEIR_DEV_USED_rdma weir_dev_version_rdma
@@ -41,9 +41,6 @@
 #define WEIR_RDMA_FENCE 4u     /* begins after all earlier gets and adds are done */
 
 #define WEIR_RDMA_MESSAGE ((uint64_t)1 << 30) /* most bytes of one entry */
-
-/* Set in weir_dev_rdma_state.failed, beside the syndrome. */
-#define WEIR_RDMA_FAILED ((uint64_t)1 << 32)
 
 /* An entry of one block, without its control segment. */
 typedef struct weir_dev_rdma_entry {
@@ -59,81 +56,7 @@ WEIR_FN weir_dev_rdma_memory weir_dev_rdma_at(weir_dev_rdma_memory memory, uint6
     return memory;
 }
 
-/* Ends a wait for the queue, or a step of one. */
-WEIR_FN weir_status weir_dev_rdma_end_wait(const weir_dev_rdma *queue, uint32_t doing, uint64_t position,
-                                           weir_status status)
-{
-    return weir_dev_control_end_wait(queue->control, status,
-                                     weir_dev_note_of(doing, WEIR_NO_PEER, queue->qpn, position, 0));
-}
-
 /* ---- completions ------------------------------------------------------------------------------------------- */
-
-/* weir_dev_rdma_take with collapsed completions: one read covers all, and the NIC gets no consumer index. The entry has
- * the low 16 bits of the last completed position. They give the whole position, because at most 32,768 blocks are under
- * way. After an error, entries of flushed requests overwrite it and do not say which earlier requests were done: those
- * count as failed too, unless they are known to be done. */
-WEIR_FN void weir_dev_rdma_take_collapsed(const weir_dev_rdma *queue)
-{
-    weir_dev_rdma_state *state = queue->state;
-    const uint32_t *entry = (const uint32_t *)queue->completions;
-    const uint32_t tail = weir_arch_load_acquire_sys_u32(entry + 15);
-    const uint64_t before = weir_arch_load_relaxed_dev_u64(&state->completed);
-    uint64_t completed = before, failed = 0;
-    if (weir_mlx5_kind(tail) == WEIR_MLX5_NONE || weir_arch_load_relaxed_dev_u64(&state->failed) != 0) {
-        return;
-    }
-    if (weir_mlx5_kind(tail) == WEIR_MLX5_DONE) {
-        completed = weir_mlx5_completed(tail, before - 1) + 1; /* the old position when nothing is new */
-    } else {
-        const uint32_t syndrome = weir_mlx5_syndrome(weir_arch_load_relaxed_sys_u32(entry + 13));
-        completed = syndrome == WEIR_MLX5_FLUSHED ? before : weir_mlx5_completed(tail, before);
-        failed = WEIR_RDMA_FAILED | syndrome;
-    }
-    if (completed != before) {
-        weir_arch_store_release_dev_u64(&state->completed, completed);
-    }
-    if (failed != 0) {
-        weir_arch_store_release_dev_u64(&state->failed, failed);
-    }
-}
-
-/* Reads new completions. On a shared queue the caller holds the lock. */
-WEIR_FN_COLD void weir_dev_rdma_take(const weir_dev_rdma *queue)
-{
-    if (queue->completion_count == WEIR_RDMA_COLLAPSED) {
-        weir_dev_rdma_take_collapsed(queue);
-        return;
-    }
-    weir_dev_rdma_state *state = queue->state;
-    uint64_t taken = weir_arch_load_relaxed_dev_u64(&state->taken);
-    uint64_t completed = weir_arch_load_relaxed_dev_u64(&state->completed);
-    uint64_t failed = weir_arch_load_relaxed_dev_u64(&state->failed);
-    const uint64_t before = taken;
-    while (failed == 0) {
-        const uint32_t *entry =
-            (const uint32_t *)(queue->completions + (taken & (queue->completion_count - 1)) * WEIR_MLX5_BLOCK);
-        const uint32_t tail = weir_arch_load_acquire_sys_u32(entry + 15);
-        if (!weir_mlx5_is_new(tail, taken, queue->completion_count)) {
-            break;
-        }
-        taken++;
-        completed = weir_mlx5_completed(tail, completed); /* all earlier entries are done, too */
-        if (weir_mlx5_kind(tail) != WEIR_MLX5_DONE) {
-            failed = WEIR_RDMA_FAILED | weir_mlx5_syndrome(weir_arch_load_relaxed_sys_u32(entry + 13));
-        } else {
-            completed++;
-        }
-    }
-    if (taken != before) {
-        weir_arch_store_relaxed_dev_u64(&state->taken, taken);
-        weir_arch_store_relaxed_sys_u32(queue->completion_record, weir_arch_swap_u32((uint32_t)(taken & 0xffffff)));
-        weir_arch_store_release_dev_u64(&state->completed, completed);
-        if (failed != 0) {
-            weir_arch_store_release_dev_u64(&state->failed, failed);
-        }
-    }
-}
 
 /* Reads new completions, unless another thread is reading them. */
 WEIR_FN void weir_dev_rdma_poll(const weir_dev_rdma *queue)
@@ -145,25 +68,6 @@ WEIR_FN void weir_dev_rdma_poll(const weir_dev_rdma *queue)
         weir_dev_rdma_take(queue);
         weir_arch_store_release_dev_u64(&queue->state->polling, 0);
     }
-}
-
-/* Whether weir_dev_rdma_refuse has closed the queue before this position. */
-WEIR_FN int weir_dev_rdma_is_refused(const weir_dev_rdma *queue, uint64_t position)
-{
-    const uint64_t refused = weir_arch_load_acquire_dev_u64(&queue->state->refused);
-    return refused != 0 && position >= refused - 1;
-}
-
-/* WEIR_OK when all blocks up to `position` are done, WEIR_PENDING, or WEIR_ERR_REMOTE if they never will be. */
-WEIR_FN weir_status weir_dev_rdma_look(const weir_dev_rdma *queue, uint64_t position)
-{
-    /* Read before `completed`, which was stored first: a thread that sees the error also sees all completions before
-     * it. */
-    uint64_t failed = weir_arch_load_acquire_dev_u64(&queue->state->failed);
-    if (weir_arch_load_acquire_dev_u64(&queue->state->completed) > position) {
-        return WEIR_OK;
-    }
-    return failed != 0 || weir_dev_rdma_is_refused(queue, position) ? WEIR_ERR_REMOTE : WEIR_PENDING;
 }
 
 /* Whether the signalled post with this ticket is done; all posts before it are then done as well. */
@@ -198,60 +102,6 @@ WEIR_FN_COLD weir_status weir_dev_rdma_wait(const weir_dev_rdma *queue, uint64_t
 }
 
 /* ---- ring ------------------------------------------------------------------------------------------------ */
-
-WEIR_FN void weir_dev_rdma_tell(const weir_dev_rdma *queue, uint64_t next)
-{
-    weir_arch_store_release_sys_u32(queue->record, weir_mlx5_record(next));
-    weir_arch_store_register(queue->doorbell, weir_mlx5_doorbell(next, queue->qpn));
-}
-
-/* Waits while another thread rings: until some thread has notified the NIC of everything below `mine`, or until the
- * caller may ring (*may is then 1). */
-WEIR_FN_COLD weir_status weir_dev_rdma_await_ring(const weir_dev_rdma *queue, uint64_t mine, int *may)
-{
-    weir_dev_rdma_state *state = queue->state;
-    weir_spin spin = weir_spin_begin();
-    *may = 0;
-    while (weir_arch_load_acquire_dev_u64(&state->rung) < mine) {
-        if (weir_arch_load_relaxed_dev_u64(&state->ringing) == 0 &&
-            weir_arch_fetch_or_acquire_dev_u64(&state->ringing, 1) == 0) {
-            *may = 1;
-            return WEIR_OK;
-        }
-        weir_status status = weir_spin_step(&spin, queue->control);
-        if (status != WEIR_OK) {
-            return weir_dev_rdma_end_wait(queue, WEIR_DOING_NIC_POST, mine, status);
-        }
-    }
-    return WEIR_OK;
-}
-
-/* The ring of a shared queue: one thread rings for all published entries, which are at least those below `mine`.
- * `fenced`: this thread has published up to `mine` with a fence, and the doorbell record needs no second fence. */
-WEIR_FN weir_status weir_dev_rdma_ring_shared(const weir_dev_rdma *queue, uint64_t mine, int fenced)
-{
-    weir_dev_rdma_state *state = queue->state;
-    if (WEIR_UNLIKELY(weir_arch_fetch_or_acquire_dev_u64(&state->ringing, 1) != 0)) {
-        int may;
-        weir_status status = weir_dev_rdma_await_ring(queue, mine, &may);
-        if (status != WEIR_OK || !may) {
-            return status;
-        }
-    }
-    const uint64_t rung = weir_arch_load_relaxed_dev_u64(&state->rung);
-    const uint64_t ready = weir_arch_load_acquire_dev_u64(&state->ready);
-    if (rung < ready) {
-        if (fenced && ready == mine) {
-            weir_arch_store_behind_sys_u32(queue->record, weir_mlx5_record(ready));
-        } else {
-            weir_arch_store_release_sys_u32(queue->record, weir_mlx5_record(ready));
-        }
-        weir_arch_store_register(queue->doorbell, weir_mlx5_doorbell(ready, queue->qpn));
-        weir_arch_store_relaxed_dev_u64(&state->rung, ready);
-    }
-    weir_arch_store_release_dev_u64(&state->ringing, 0);
-    return WEIR_OK;
-}
 
 /* Notifies the NIC of all posts. */
 WEIR_FN weir_status weir_dev_rdma_ring(const weir_dev_rdma *queue)

@@ -347,6 +347,9 @@ typedef struct weir_dev_rdma_state {
     uint64_t unused[6];
 } weir_dev_rdma_state;
 
+/* Set in weir_dev_rdma_state.failed, beside the syndrome. */
+#define WEIR_RDMA_FAILED ((uint64_t)1 << 32)
+
 /* Completions are collapsed: each overwrites the one before, in entry 0. */
 #define WEIR_RDMA_COLLAPSED 1u
 
