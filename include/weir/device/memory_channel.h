@@ -32,52 +32,15 @@
 #ifndef WEIR_DEVICE_MEMORY_CHANNEL_H
 #define WEIR_DEVICE_MEMORY_CHANNEL_H
 
-#include "weir/device/impl/line.h"
-#include "weir/device/semaphore.h"
+#include "weir/device/impl/channel_check.h"
 
 #undef WEIR_DEV_USED_memory_channel
 #define WEIR_DEV_USED_memory_channel weir_dev_version_memory_channel
-
-/* Whether `bytes` at `offset` lie within `size`, without overflow. Memories are smaller than 2^62 bytes. */
-WEIR_FN int weir_dev_in_range(uint64_t offset, uint64_t bytes, uint64_t size)
-{
-    return bytes <= size && offset <= size - bytes;
-}
 
 /* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */
 WEIR_FN weir_status weir_dev_memory_channel_status(const weir_dev_memory_channel *channel)
 {
     return weir_dev_semaphore_status(&channel->semaphore);
-}
-
-/* The note of a failing access to `bytes` at `offset` of memory of `size` bytes. The memory is the peer's unless
- * `local`. */
-WEIR_FN weir_dev_note weir_dev_memory_channel_note(const weir_dev_memory_channel *channel, uint32_t doing, int local,
-                                                   uint64_t offset, uint64_t bytes, uint64_t size)
-{
-    weir_dev_note note = weir_dev_note_of(doing, channel->semaphore.peer, offset, bytes, size);
-    note.index = local ? WEIR_LOCAL_MEMORY : 0;
-    return note;
-}
-
-/* Fails a put or get that would leave one of the memories. Arguments are passed by value, as to all functions that are
- * not inlined. */
-WEIR_FN_COLD weir_status weir_dev_memory_channel_left(weir_dev_control *control, uint32_t peer, uint32_t doing,
-                                                      uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,
-                                                      uint64_t remote_bytes, uint64_t local_bytes)
-{
-    const int local = weir_dev_in_range(remote_offset, bytes, remote_bytes);
-    weir_dev_note note =
-        weir_dev_note_of(doing, peer, local ? local_offset : remote_offset, bytes, local ? local_bytes : remote_bytes);
-    note.index = local ? WEIR_LOCAL_MEMORY : 0;
-    return weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note);
-}
-
-WEIR_FN weir_status weir_dev_memory_channel_leave(const weir_dev_memory_channel *channel, uint32_t doing,
-                                                  uint64_t remote_offset, uint64_t local_offset, uint64_t bytes)
-{
-    return weir_dev_memory_channel_left(channel->semaphore.control, channel->semaphore.peer, doing, remote_offset,
-                                        local_offset, bytes, channel->remote_bytes, channel->local_bytes);
 }
 
 /* Copies `bytes` of the local memory at `local_offset` into the remote memory at `remote_offset`. The remote offset,
@@ -103,88 +66,6 @@ WEIR_FN weir_status weir_dev_memory_channel_get(const weir_dev_memory_channel *c
         return weir_dev_memory_channel_leave(channel, WEIR_DOING_GET, remote_offset, local_offset, bytes);
     }
     weir_copy(channel->local + local_offset, channel->remote + remote_offset, bytes, coop);
-    return WEIR_OK;
-}
-
-/* The activity of a call with packets: WEIR_DOING_.... */
-WEIR_FN uint32_t weir_dev_memory_channel_doing(int put, int unpack)
-{
-    return put && unpack ? WEIR_DOING_EXCHANGE : put ? WEIR_DOING_PUT_PACKETS : WEIR_DOING_UNPACK;
-}
-
-/* Ends a call that waited for packets. */
-WEIR_FN_COLD weir_status weir_dev_memory_channel_ended(weir_dev_control *control, const uint64_t *epochs,
-                                                       uint32_t doing, uint64_t packet_offset, uint64_t bytes,
-                                                       weir_status status)
-{
-    const weir_dev_channel_cell *cell = (const weir_dev_channel_cell *)epochs;
-    return status == WEIR_OK
-               ? weir_dev_control_status(control)
-               : weir_dev_control_end_wait(control, status,
-                                           weir_dev_note_of(doing, (uint32_t)cell->peer, packet_offset, bytes, 0));
-}
-
-WEIR_FN weir_status weir_dev_memory_channel_end_packets(const weir_dev_memory_channel *channel, uint32_t doing,
-                                                        uint64_t packet_offset, uint64_t bytes, uint32_t flag,
-                                                        weir_status status)
-{
-    return WEIR_UNLIKELY((status != WEIR_OK) | weir_spin_is_due(flag))
-               ? weir_dev_memory_channel_ended(channel->semaphore.control, channel->epochs, doing, packet_offset, bytes,
-                                               status)
-               : WEIR_OK;
-}
-
-/* Fails a call with LL16 packets that would leave one of the memories, or is otherwise invalid. */
-WEIR_FN_COLD weir_status weir_dev_memory_channel_refused(weir_dev_control *control, const uint64_t *epochs,
-                                                         uint32_t doing, uint64_t bytes, uint64_t put_offset,
-                                                         uint64_t unpack_offset, uint64_t packet_offset)
-{
-    const weir_dev_channel_cell *cell = (const weir_dev_channel_cell *)epochs;
-    const uint64_t needed = (bytes + 7) / 8 * (doing == WEIR_DOING_EXCHANGE ? 32 : 16);
-    const int put = doing != WEIR_DOING_UNPACK;
-    const int unpack = doing != WEIR_DOING_PUT_PACKETS;
-    const int far = put && !weir_dev_in_range(packet_offset, needed, cell->remote_bytes);
-    const int near = unpack && !weir_dev_in_range(packet_offset, needed, cell->packets_bytes);
-    const int sent = put && !weir_dev_in_range(put_offset, bytes, cell->local_bytes);
-    const int received = unpack && !weir_dev_in_range(unpack_offset, bytes, cell->local_bytes);
-    weir_dev_note note = weir_dev_note_of(doing, (uint32_t)cell->peer, packet_offset, bytes, 0);
-    if (!far && !near && !sent && !received) {
-        note.index = put ? 0 : WEIR_LOCAL_MEMORY;
-        return weir_dev_control_fail_in(control, WEIR_ERR_INVALID, note);
-    }
-    note.numbers[0] = far || near ? packet_offset : sent ? put_offset : unpack_offset;
-    note.numbers[1] = far || near ? needed : bytes;
-    note.numbers[2] = far ? cell->remote_bytes : near ? cell->packets_bytes : cell->local_bytes;
-    note.index = far ? 0 : WEIR_LOCAL_MEMORY;
-    return weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note);
-}
-
-/* Whether a call with packets may go on. It sends the data at put_offset (`put`), receives to unpack_offset (`unpack`),
- * or does both. It uses `needed` bytes of packet buffers at packet_offset, in units of `packet`. */
-WEIR_FN weir_status weir_dev_memory_channel_check(const weir_dev_memory_channel *channel, int put, int unpack,
-                                                  uint64_t put_offset, uint64_t unpack_offset, uint64_t bytes,
-                                                  uint64_t packet_offset, uint64_t needed, uint32_t packet,
-                                                  weir_coop coop)
-{
-    const uint32_t doing = weir_dev_memory_channel_doing(put, unpack);
-    uintptr_t ends = (put ? (uintptr_t)channel->remote + packet_offset : 0) |
-                     (unpack ? (uintptr_t)channel->packets + packet_offset : 0);
-    if (WEIR_UNLIKELY((put && (!weir_dev_in_range(put_offset, bytes, channel->local_bytes) ||
-                               !weir_dev_in_range(packet_offset, needed, channel->remote_bytes))) ||
-                      (unpack && (!weir_dev_in_range(unpack_offset, bytes, channel->local_bytes) ||
-                                  !weir_dev_in_range(packet_offset, needed, channel->packets_bytes))) ||
-                      ends % packet != 0 || (channel->indexed && weir_packet_spans(coop)))) {
-        /* Fewer arguments for lines: with all of them exchange_lines takes 76 registers in place of 64. */
-        if (packet == WEIR_LINE_BYTES) {
-            const int aligned = ends % packet == 0;
-            return weir_dev_control_fail_in(
-                channel->semaphore.control,
-                aligned && !(channel->indexed && weir_packet_spans(coop)) ? WEIR_ERR_RANGE : WEIR_ERR_INVALID,
-                weir_dev_memory_channel_note(channel, doing, unpack && !put, packet_offset, bytes, WEIR_UNKNOWN_BYTES));
-        }
-        return weir_dev_memory_channel_refused(channel->semaphore.control, channel->epochs, doing, bytes, put_offset,
-                                               unpack_offset, packet_offset);
-    }
     return WEIR_OK;
 }
 

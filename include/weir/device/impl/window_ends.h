@@ -8,8 +8,8 @@
 #ifndef WEIR_DEVICE_IMPL_WINDOW_ENDS_H
 #define WEIR_DEVICE_IMPL_WINDOW_ENDS_H
 
+#include "weir/device/impl/channel_check.h"
 #include "weir/device/impl/window_ring.h"
-#include "weir/device/memory_channel.h"
 
 /* Whether the group can make the calls of a window. */
 WEIR_FN int weir_dev_window_is_group(weir_coop coop)
