@@ -21,7 +21,7 @@
     X(ERR_TIMEOUT, -7, "the deadline passed")                                \
     X(ERR_ABORTED, -8, "the communicator was aborted")                       \
     X(ERR_REMOTE, -9, "a peer died or left")                                 \
-    X(ERR_MISMATCH, -10, "ranks called different operations")                \
+    X(ERR_MISMATCH, -10, "ranks differ in their calls or in their values")   \
     X(ERR_VERSION, -11, "incompatible version of weir")                      \
     X(ERR_CORRUPT, -12, "malformed bytes")                                   \
     X(ERR_AUTH, -13, "authentication failed")                                \

@@ -43,6 +43,7 @@ TEST(Error, NamesAndTextsAreThoseOfTheHeader)
     EXPECT_STREQ(weir_status_name(WEIR_PENDING), "WEIR_PENDING");
     EXPECT_STREQ(weir_status_name(WEIR_ERR_TIMEOUT), "WEIR_ERR_TIMEOUT");
     EXPECT_STREQ(weir_status_text(WEIR_ERR_TIMEOUT), "the deadline passed");
+    EXPECT_STREQ(weir_status_text(WEIR_ERR_MISMATCH), "ranks differ in their calls or in their values");
 }
 
 TEST(Error, OkIsZeroPendingIsTheOnlyPositive)
