@@ -171,10 +171,13 @@ def mistakes(program):
             (["sendrecv", "--device", "cpu", "--compare", "nccl"], "needs GPUs"),
             (["put", "-g", "3"], "does not take -g"),
             (["put", "--device", "cpu", "--rank", "2"], "ranks are 0 to 1"),
-            (["fly"], "usage")):
+            (["fly"], "usage: weir-perf COMMAND")):
         result = start(program, *arguments)
         print(" ".join(arguments), "->", result.stdout)
         expect(result.returncode == 1 and text in result.stdout, f"'{text}' in the refusal of {arguments}")
+    for arguments in (["--help"], ["gather", "--help"], ["put", "-h"]):
+        result = start(program, *arguments)
+        expect(result.returncode == 0 and result.stdout.startswith("usage: weir-perf COMMAND"), f"help: {arguments}")
 
 
 def bootstrap(program):

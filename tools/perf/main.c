@@ -290,9 +290,11 @@ static bool parse_options(const perf_command *command, int count, char **argumen
     return true;
 }
 
+static bool is_help(const char *argument) { return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0; }
+
 int main(int argc, char **argv)
 {
-    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+    if ((argc >= 2 && is_help(argv[1])) || (argc >= 3 && is_help(argv[2]))) {
         print_usage(stdout);
         return EXIT_SUCCESS;
     }
