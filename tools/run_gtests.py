@@ -3,11 +3,12 @@
 
 ctest would start a process for each case, and under the sanitizers a start takes longer than most cases do. FOLDER is
 a build folder, RESULTS the JUnit file to write. Cases with the label long, and cases whose ctest name matches RE, are
-left out. Suites with RUN_SERIAL run one after the other, in one process each. The others run beside them in processes
-of ten cases, one process for each core, because tests wait more than they compute.
+left out. A process runs whole suites of one program, together up to 40 cases, or one longer suite. Suites with
+RUN_SERIAL run one after the other. The others run beside them, one process for each core, because tests wait more than
+they compute.
 
 A process may end badly (signal, sanitizer, leak, silence for longer than a case's TIMEOUT) without a failed case to
-explain it. Its cases then run again, one at a time. If none of them fails, the suite counts as one failed test."""
+explain it. Its cases then run again, one at a time. If none of them fails, the process counts as one failed test."""
 import argparse
 import collections
 import concurrent.futures
@@ -22,7 +23,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 
-CASES_AT_ONCE = 10 # cases in a process, for suites without RUN_SERIAL
+CASES_AT_ONCE = 40 # in a process of several suites
 
 Case = collections.namedtuple("Case", "name filter program folder timeout serial")
 
@@ -49,6 +50,20 @@ def read_environment(folder):
     return environment
 
 
+def split_cases(cases):
+    """The cases of each process."""
+    suites = collections.defaultdict(list)
+    for case in cases:
+        suites[(case.program, case.serial, case.filter.partition(".")[0])].append(case)
+    together, last = [], None
+    for (*kind, _), suite in suites.items():
+        if kind != last or len(together[-1]) + len(suite) > CASES_AT_ONCE:
+            together.append([])
+        together[-1] += suite
+        last = kind
+    return together
+
+
 def run_process(cases, results, environment):
     """Returns (status, output, CPU seconds) of one process with these cases; its results are in the file `results`."""
     command = [cases[0].program, "--gtest_filter=" + ":".join(case.filter for case in cases),
@@ -56,12 +71,13 @@ def run_process(cases, results, environment):
     process = subprocess.Popen(command, cwd=cases[0].folder, env=environment, stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     output = bytearray()
+    timeout = max(case.timeout for case in cases)
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while True:
-            if not selector.select(cases[0].timeout):
+            if not selector.select(timeout):
                 os.killpg(process.pid, signal.SIGKILL)
-                output += b"\nno output for %d s: killed\n" % cases[0].timeout
+                output += b"\nno output for %d s: killed\n" % timeout
                 break
             read = os.read(process.stdout.fileno(), 65536)
             if not read:
@@ -98,8 +114,8 @@ def run_together(cases, environment):
         alone += elements
         cpu += more
     if all(element.find("failure") is None for element in alone):
-        suite = cases[0].name.rpartition(cases[0].filter)[0] + cases[0].filter.partition(".")[0]
-        alone.append(failed(suite, f"status {status} of all its cases together; alone none fails\n{output}"))
+        alone.append(failed(f"{cases[0].name} to {cases[-1].name}",
+                            f"status {status} of these cases together; alone none fails\n{output}"))
     return alone, cpu
 
 
@@ -135,28 +151,24 @@ def main():
     arguments = parser.parse_args()
 
     environment = read_environment(arguments.folder)
-    suites = collections.defaultdict(list)
-    counts = collections.Counter()
-    for case in read_cases(arguments.folder, arguments.leave_out):
-        suite = case.program, case.filter.partition(".")[0]
-        suites[(*suite, 0 if case.serial else counts[suite] // CASES_AT_ONCE)].append(case)
-        counts[suite] += 1
+    processes = split_cases(read_cases(arguments.folder, arguments.leave_out))
     root = ElementTree.Element("testsuite", name=arguments.folder)
     done = 0
 
-    def note(key, outcome):
+    def note(cases, outcome):
         nonlocal done
         elements, seconds, cpu = outcome
         root.extend(elements)
         done += 1
         bad = sum(element.find("failure") is not None for element in elements)
-        print(f"{done}/{len(suites)} Test {os.path.basename(key[0])} {key[1]}: {len(elements)} cases, {bad} failed, "
-              f"{seconds:.1f} s, CPU {cpu:.1f} s", flush=True)
+        suites = " ".join(sorted({case.filter.partition(".")[0] for case in cases}))
+        print(f"{done}/{len(processes)} Test {os.path.basename(cases[0].program)} {suites}: {len(elements)} cases, "
+              f"{bad} failed, {seconds:.1f} s, CPU {cpu:.1f} s", flush=True)
 
     with concurrent.futures.ThreadPoolExecutor(1) as serial, \
             concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        running = {(serial if cases[0].serial else pool).submit(timed, cases, environment): key
-                   for key, cases in suites.items()}
+        running = {(serial if cases[0].serial else pool).submit(timed, cases, environment): cases
+                   for cases in processes}
         for future in concurrent.futures.as_completed(running):
             note(running[future], future.result())
     ElementTree.ElementTree(root).write(arguments.results)

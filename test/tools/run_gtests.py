@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The results of tools/run_gtests.py for processes that succeed and fail: run_gtests.py SCRIPT.
 
-This file is also the program that it runs: run_gtests.py --gtest_filter=... acts by the names of the cases."""
+This file is also the programs that it runs: PROGRAM --gtest_filter=... acts by the names of the cases."""
 import os
 import pathlib
 import subprocess
@@ -10,13 +10,19 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 
-CASES = ["Good.Passes", "Good.Skips", "Bad.Passes", "Bad.Fails", "Crash.Passes", "Crash.Dies", "Leak.Passes", "Leak.Leaks",
-         "Hang.Passes", "Hang.Sleeps", "Lost.Passes", "Lost.Vanishes", "Pair.First", "Pair.Second"]
+PROGRAMS = {"good": ["Good.Passes", "Good.Skips"], "bad": ["Bad.Passes", "Bad.Fails"],
+            "crash": ["Crash.Passes", "Crash.Dies"], "leak": ["Leak.Passes", "Leak.Leaks"],
+            "hang": ["Hang.Passes", "Hang.Sleeps"], "lost": ["Lost.Passes", "Lost.Vanishes"],
+            "pair": ["Pair.First", "Other.Second"], "full": [f"Full.{i}" for i in range(39)] + ["Few.First", "Few.Second"]}
 
-# A suite whose cases each pass alone is a failed test.
-EXPECTED = {**{"fake." + case: "passed" for case in CASES}, "fake.Good.Skips": "skipped", "fake.Bad.Fails": "failed",
-            "fake.Crash.Dies": "failed", "fake.Leak.Leaks": "failed", "fake.Hang.Sleeps": "failed",
-            "fake.Lost.Vanishes": "failed", "fake.Pair": "failed"}
+# Of a process, status 1 without a failed case.
+BAD = ({"Leak.Leaks"}, {"Pair.First", "Other.Second"}, {"Full.0", "Few.First"})
+
+# Two suites of one program run together. If each case passes alone, they are a failed test. 41 cases do not run together.
+EXPECTED = {**{"fake." + case: "passed" for cases in PROGRAMS.values() for case in cases}, "fake.Good.Skips": "skipped",
+            "fake.Bad.Fails": "failed", "fake.Crash.Dies": "failed", "fake.Leak.Leaks": "failed",
+            "fake.Hang.Sleeps": "failed", "fake.Lost.Vanishes": "failed",
+            "fake.Pair.First to fake.Other.Second": "failed"}
 
 
 def act(arguments):
@@ -35,7 +41,7 @@ def act(arguments):
             if case in ("Skips", "Fails"):
                 ElementTree.SubElement(element, {"Skips": "skipped", "Fails": "failure"}[case], message="so it is")
     ElementTree.ElementTree(root).write(options["gtest_output"].partition(":")[2])
-    return 1 if "Bad.Fails" in names or "Leak.Leaks" in names or len({"Pair.First", "Pair.Second"} & set(names)) == 2 else 0
+    return 1 if "Bad.Fails" in names or any(bad <= set(names) for bad in BAD) else 0
 
 
 def outcome(element):
@@ -46,10 +52,12 @@ def outcome(element):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         tests = ""
-        for number, case in enumerate(CASES):
-            tests += f'add_test(fake.{case} "{os.path.abspath(__file__)}" "--gtest_filter={case}")\n'
-            tests += f"set_tests_properties(fake.{case} PROPERTIES TIMEOUT {5 if 'Hang' in case else 60} "
-            tests += f'RUN_SERIAL {"ON" if number % 4 < 2 else "OFF"} WORKING_DIRECTORY "{folder}")\n'
+        for number, (program, cases) in enumerate(PROGRAMS.items()):
+            os.symlink(os.path.abspath(__file__), os.path.join(folder, program))
+            for case in cases:
+                tests += f'add_test(fake.{case} "{folder}/{program}" "--gtest_filter={case}")\n'
+                tests += f"set_tests_properties(fake.{case} PROPERTIES TIMEOUT {5 if 'Hang' in case else 60} "
+                tests += f'RUN_SERIAL {"ON" if number % 2 else "OFF"} WORKING_DIRECTORY "{folder}")\n'
         pathlib.Path(folder, "CTestTestfile.cmake").write_text(tests, encoding="utf-8")
         results = os.path.join(folder, "out.xml")
         run = subprocess.run([sys.executable, "-B", sys.argv[1], folder, results], stdout=subprocess.PIPE, text=True)
