@@ -2,17 +2,20 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
 extern "C" {
 #include "src/device/device.h"
 }
+#include "test/harness/ranks.h"
 #include "weir/error.h"
 
 namespace {
@@ -72,6 +75,37 @@ WEIR_KERNEL(wait_gate, cpu_args)
     (void)coop;
 }
 
+// The first thread of a block waits for the gate, and then for the others, or leaves; they wait for it. Each reports
+// its id, and behind all ids what the barrier returned.
+WEIR_KERNEL(wait_for_first, cpu_args)
+{
+    weir_arch_store_release_sys_u64(args->out + coop.rank, static_cast<uint64_t>(syscall(SYS_gettid)));
+    if (coop.rank == 0) {
+        uint32_t reads = 0;
+        while (weir_arch_load_acquire_sys_u64(args->gate) == 0) {
+            weir_cpu_relax(++reads);
+        }
+        if (args->rounds == 0) {
+            return;
+        }
+    }
+    args->out[coop.size + coop.rank] = weir_cpu_block_or(coop.host, 1u << coop.rank);
+}
+
+// How often these threads have given up their cores to wait, in all.
+uint64_t count_waits(const uint64_t *ids, uint32_t threads)
+{
+    const std::string name = "voluntary_ctxt_switches:";
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < threads; i++) {
+        std::ifstream file("/proc/self/task/" + std::to_string(ids[i]) + "/status");
+        for (std::string line; std::getline(file, line);) {
+            sum += line.compare(0, name.size(), name) == 0 ? std::stoull(line.substr(name.size())) : 0;
+        }
+    }
+    return sum;
+}
+
 class Cpu : public ::testing::Test {
 protected:
     void SetUp() override
@@ -123,6 +157,38 @@ TEST_F(Cpu, ThreadsThatHaveEndedAreNotWaitedFor)
     ASSERT_EQ(weir_stream_wait(device, stream, 0), WEIR_OK) << weir_last_error();
     for (uint32_t i = 0; i < 12; i++) {
         EXPECT_EQ(out[i], i % 6);
+    }
+}
+
+// Threads that yield or sleep for short times would take the cores from those that they wait for.
+TEST_F(Cpu, ThreadsOfABlockSleepUntilTheLastOneComes)
+{
+    constexpr uint32_t THREADS = 4;
+    for (uint32_t first_comes : { 0u, 1u }) {
+        memset(out, 0, sizeof(out));
+        __atomic_store_n(&gate, 0, __ATOMIC_RELAXED);
+        args.rounds = first_comes;
+        ASSERT_EQ(launch(wait_for_first, 1, THREADS, stream), WEIR_OK);
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
+        for (uint32_t i = 0; i < THREADS; i++) {
+            while (__atomic_load_n(&out[i], __ATOMIC_ACQUIRE) == 0 && weirt_now_ms() < end) {
+                weirt_sleep_ms(1);
+            }
+        }
+        uint64_t before = 0;
+        uint64_t after = 0;
+        while ((after == 0 || before != after) && weirt_now_ms() < end) {
+            before = after;
+            weirt_sleep_ms(50);
+            after = count_waits(out + 1, THREADS - 1);
+        }
+        EXPECT_GT(after, 0u);
+        EXPECT_EQ(before, after) << "some do not sleep";
+        open_gate();
+        ASSERT_EQ(weir_stream_wait(device, stream, 0), WEIR_OK) << weir_last_error();
+        for (uint32_t i = 1 - first_comes; i < THREADS; i++) {
+            EXPECT_EQ(out[THREADS + i], (first_comes ? 0xfu : 0xeu)) << "thread " << i;
+        }
     }
 }
 

@@ -440,6 +440,12 @@ MUTANTS = [
            "(uint64_t)info.st_size < peer->base_bytes", "false",
            "a descriptor with less memory than its handle says is mapped",
            ["device.CpuMemory.ImportRefusesWhatCannotBeTrue"]),
+    Mutant("block-spins", "src/device/cpu/launch.c", "barrier_await", "reads <= BARRIER_READS", "reads != 0",
+           "threads of a block that wait for another one never sleep",
+           ["device.Cpu.ThreadsOfABlockSleepUntilTheLastOneComes"]),
+    Mutant("block-asleep", "src/device/cpu/launch.c", "barrier_end_round",
+           "(void)syscall(SYS_futex, &barrier->round, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);", "",
+           "threads of a block that sleep are not woken", ["device.Cpu.ThreadsOfABlockSleepUntilTheLastOneComes"]),
 
     # ---- descriptors between processes, operations between two ranks -------------------------------------
     Mutant("fd-filter", HOST + "comm/fd_socket.c", "weiri_fd_socket_open", "= attach_filter(fd, token);",

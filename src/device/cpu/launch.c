@@ -6,8 +6,12 @@
  * once needed: an accepted launch always has its threads, and two streams never share any. */
 #include "src/device/cpu/cpu.h"
 
+#include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
@@ -20,15 +24,21 @@
 #define RELAX_SLEEP_PART 64u        /* it sleeps for a 64th of the time of the spin so far, */
 #define RELAX_SLEEP_MOST 500000u    /* at most this long, in ns: a sleeper delays the threads behind it */
 
+#define BARRIER_READS (RELAX_SPINS + 4u) /* of a barrier's round before its thread sleeps: the last of them yield */
+
 #define MEMBER ((uint32_t)1 << 16)
 
 /* Barrier of a block with an OR over its threads. The state counts arrivals in its lower half and threads in its upper
  * half. The last thread to arrive ends the round; a thread that leaves the kernel ends it if all others have arrived.
  * One of the two results belongs to the current round. The other is cleared when a round ends: by then every thread has
- * read it. */
+ * read it.
+ *
+ * Threads that wait for long sleep in a futex on the round. In most blocks one thread waits for another rank while the
+ * others wait for it here, and if they yielded, they would take the cores from those that it waits for. */
 typedef struct cpu_barrier {
     uint32_t state;
     uint32_t round;
+    uint32_t sleepers;
     uint32_t results[2];
 } cpu_barrier;
 
@@ -83,6 +93,7 @@ static void barrier_reset(cpu_barrier *barrier, uint32_t threads)
 {
     __atomic_store_n(&barrier->state, threads * MEMBER, __ATOMIC_RELAXED);
     __atomic_store_n(&barrier->round, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&barrier->sleepers, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&barrier->results[0], 0, __ATOMIC_RELAXED);
     __atomic_store_n(&barrier->results[1], 0, __ATOMIC_RELAXED);
 }
@@ -97,23 +108,39 @@ static bool barrier_end_round(cpu_barrier *barrier, uint32_t state, uint32_t rou
     }
     __atomic_store_n(&barrier->state, members * MEMBER, __ATOMIC_RELAXED);
     __atomic_store_n(&barrier->results[(round + 1) % 2], 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&barrier->round, round + 1, __ATOMIC_RELEASE);
+    /* Either this thread sees a sleeper, or the sleeper sees the new round. */
+    __atomic_store_n(&barrier->round, round + 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&barrier->sleepers, __ATOMIC_SEQ_CST) != 0) {
+        (void)syscall(SYS_futex, &barrier->round, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    }
     return true;
+}
+
+static void barrier_await(cpu_barrier *barrier, uint32_t round)
+{
+    for (uint32_t reads = 1; reads <= BARRIER_READS; reads++) {
+        if (__atomic_load_n(&barrier->round, __ATOMIC_ACQUIRE) != round) {
+            return;
+        }
+        weir_cpu_relax(reads);
+    }
+    (void)__atomic_fetch_add(&barrier->sleepers, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&barrier->round, __ATOMIC_SEQ_CST) == round) {
+        (void)syscall(SYS_futex, &barrier->round, FUTEX_WAIT_PRIVATE, round, NULL, NULL, 0);
+    }
+    (void)__atomic_fetch_sub(&barrier->sleepers, 1, __ATOMIC_RELAXED);
 }
 
 WEIR_API uint32_t weir_cpu_block_or(void *block, uint32_t value)
 {
     cpu_barrier *barrier = (cpu_barrier *)block;
     uint32_t round = __atomic_load_n(&barrier->round, __ATOMIC_RELAXED);
-    uint32_t reads = 0;
     if (value != 0) {
         (void)__atomic_fetch_or(&barrier->results[round % 2], value, __ATOMIC_RELAXED);
     }
     uint32_t state = __atomic_add_fetch(&barrier->state, 1, __ATOMIC_ACQ_REL);
     if (!barrier_end_round(barrier, state, round)) {
-        while (__atomic_load_n(&barrier->round, __ATOMIC_ACQUIRE) == round) {
-            weir_cpu_relax(++reads);
-        }
+        barrier_await(barrier, round);
     }
     return __atomic_load_n(&barrier->results[round % 2], __ATOMIC_RELAXED);
 }
