@@ -1627,6 +1627,11 @@ MUTANTS = [
     Mutant("perf-transfers", "tools/perf/sendrecv.c", "perf_sendrecv_data", "+ number + 1", "+ 1",
            "transfers to one partner have the same data, so their order is not checked",
            ["tools.WeirPerfSendrecv.TransfersToAPartnerLieBehindEachOtherAndDiffer"]),
+    Mutant("perf-columns", "tools/perf/output.c", "print_columns", "width < 0 && i != 0", "width > 0 && i != 0",
+           "a text column touches the number before it", ["tools.weir_perf.gather_peers"]),
+    Mutant("perf-table-memory", "tools/perf/gather.c", "report_memory", "weir_memory_bytes(bench->table)",
+           "weir_memory_bytes(bench->out)", "weir-perf gather reports other memory than the table's",
+           ["tools.weir_perf.gather"]),
     Mutant("env-range", BASE + "env.c", "parse_number", " || v > most", "",
            "values beyond their range are accepted", ["unit.Env.NumbersOutOfRangeAreRefused"]),
 
