@@ -1,5 +1,8 @@
 // Parts: allgather and reduce_scatter of random parts against a second implementation, on one to eight ranks, and wrong
 // calls of parts. A case that fails is shrunk before it is reported.
+extern "C" {
+#include "src/host/collective/collective.h"
+}
 #include "test/collective/operations.h"
 #include "test/harness/stage_test.h"
 
@@ -306,6 +309,30 @@ void random_cases(weirt_rank *rank)
     bench_close(&b);
 }
 
+// Parts with the elements of one rank, some behind an empty part. Three ranks and more all join some of the elements,
+// as in a reduce.
+void one_extent(weirt_rank *rank)
+{
+    const Setting *s = static_cast<const Setting *>(rank->arg);
+    Bench b;
+    bool fine = open(rank, *s, &b);
+    for (uint32_t n = 0; n < 4 * rank->size && fine; n++) {
+        const uint32_t turn = n / rank->size;
+        const weir_dtype dtype = static_cast<weir_dtype>(n * 5 % WEIR_DTYPES);
+        const weir_op op = static_cast<weir_op>(n % WEIR_OPS);
+        Part part = { dtype, n % 5, turn % 2 != 0, n, std::vector<weir_extent>(rank->size) };
+        Case c = { true, is_defined(dtype, op) ? op : WEIR_SUM, turn >= 2, {} };
+        if (n % 4 == 0) {
+            c.parts.push_back(part);
+        }
+        part.extents[n % rank->size] = { n, s->elements - n };
+        c.parts.push_back(part);
+        fine = run_case(&b, c, 0, n);
+    }
+    WEIRT_EXPECT(rank, (b.collective->logged[WEIR_REDUCE] != 0) == (rank->size > 2));
+    bench_close(&b);
+}
+
 // Every type and operation, in two parts of that type and one of another.
 void types(weirt_rank *rank)
 {
@@ -525,14 +552,20 @@ void differences(weirt_rank *rank)
         char *out = static_cast<char *>(weir_memory_pointer(b.out));
         weir_extent extents[] = { { 0, 100 }, { 100, 100 }, { 200, 100 } };
         weir_part parts[] = { { in, out, extents, WEIR_BF16 }, { in + 1024, out + 1024, extents, WEIR_F16 } };
-        const uint32_t n = odd && d->what == 2 ? 1 : 2;
+        const uint32_t n = d->what >= 4 || (odd && d->what == 2) ? 1 : 2;
         // The text is of the rank that found the difference first, and names the other one.
-        const char *const texts[] = { "with other extents or types", "with other extents or types",
-                                      "reduce_scatter_parts of 1 part, sum", "allgather_parts of 2 parts" };
+        const char *const texts[] = { "with other extents or types",         "with other extents or types",
+                                      "reduce_scatter_parts of 1 part, sum", "allgather_parts of 2 parts",
+                                      "with other extents or types",         "with other extents or types" };
         if (odd && d->what == 0) {
             extents[2].count = 99;
         } else if (odd && d->what == 1) {
             parts[1].dtype = WEIR_BF16;
+        }
+        if (d->what >= 4) { // one extent, which is reduced, and another one of rank 1
+            extents[0].count = odd ? 99 : 100;
+            extents[1].count = odd && d->what == 5 ? 100 : 0;
+            extents[2].count = 0;
         }
         const weir_status called = odd && d->what == 3
                                        ? weir_allgather_parts(b.collective, parts, n, b.stream)
@@ -609,6 +642,12 @@ TEST_P(CollectiveParts, RandomBetweenHosts)
     run_all(stage(), { 4 }, random_cases, { WEIR_FORM_AUTO, 2, 1, false, 2, 4, 300 });
 }
 
+TEST_P(CollectiveParts, OneExtentIsReduced)
+{
+    run_all(stage(), { 4, 2, 3, 8 }, one_extent, { WEIR_FORM_SLOTS, 2, 1, false, 0, 0, 1900 });
+    run_all(stage(), { 3 }, one_extent, { WEIR_FORM_SLOTS, 3, 1, true, 0, 0, 700 });
+}
+
 TEST_P(CollectiveParts, ManyParts)
 {
     run_all(stage(), { 3, 8 }, many_parts, { WEIR_FORM_AUTO, 1, 1, false, 0, 0, 400 });
@@ -626,7 +665,7 @@ TEST_P(CollectiveParts, ArgumentsAreChecked) { run(2, arguments); }
 TEST_P(CollectiveParts, DifferentPartsAreAMismatch)
 {
     for (const weir_collective_form form : { WEIR_FORM_PACKETS, WEIR_FORM_SLOTS }) {
-        for (uint32_t what = 0; what < 4 && !HasFailure(); what++) {
+        for (uint32_t what = 0; what < 6 && !HasFailure(); what++) {
             const Difference d = { form, what };
             weirt_ranks_run(stage(), 3, differences, &d, sizeof d);
         }

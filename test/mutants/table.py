@@ -1293,6 +1293,11 @@ MUTANTS = [
            "            weir_collective_signal(c, WEIR_CELL_DATA, weir_parts_busy(c, p, !joins, i, column), column, coop);\n"
            "            weir_parts_send_round(c, p, joins, i, column, coop);",
            "the signal leaves before its data", collective("CollectiveParts", "RandomBySlots")),
+    Mutant("parts-reduce", HOST + "collective/parts.c", "launch", "only != NULL", "false",
+           "a rank that alone receives elements joins all of them", collective("CollectiveParts", "OneExtentIsReduced")),
+    Mutant("parts-reduce-call", HOST + "collective/plan.c", "run_inside", "step.call = *as;", ";",
+           "the ranks of a part that is reduced compare a reduce",
+           collective("CollectiveParts", "DifferentPartsAreAMismatch")),
     Mutant("parts-line", DEVICE + "impl/collective_parts_lines.h", "weir_parts_join_line", "words, piece.dtype, p->op",
            "words, p->dtypes[0], p->op", "all words of a line have the type of the first part",
            collective("CollectiveParts", "RandomByLines")),

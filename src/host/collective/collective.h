@@ -201,6 +201,9 @@ const weiri_team_memory *weiri_plan_registered(const weir_collective *collective
 /* Puts an operation, whose arguments have been checked, on the stream. `name` is the public call. */
 weir_status weiri_plan_run(weir_collective *collective, const char *name, const weir_collective_request *q,
                            void *stream);
+/* The same inside a host, for a call `as` whose ranks compare it with a digest of what they pass. */
+weir_status weiri_plan_run_as(weir_collective *collective, const char *name, const weir_collective_request *q,
+                              const weiri_call *as, uint64_t digest, void *stream);
 /* The same for weir_all_to_all_v, whose pieces are known. */
 weir_status weiri_plan_all_to_all_v(weir_collective *collective, weiri_move_args *args, weir_dtype dtype, void *stream);
 /* For weir_collective_choose: the form and the shape of a request. */

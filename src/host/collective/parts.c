@@ -5,14 +5,15 @@
  * place. Offsets from 4 Gi elements on, and more than 4 GiB of one rank in one launch, make the rows of a launch wide.
  *
  * All ranks know all extents, so no counts travel. Each launch carries the digest of all parts of the call, which the
- * ranks compare. Between hosts each extent is a broadcast or a reduce. The ranks compare the digest before, in steps
- * without data. */
+ * ranks compare. If a launch by slots joins one extent alone, it is a reduce. Between hosts each extent is a broadcast
+ * or a reduce. The ranks compare the digest before, in steps without data. */
 #include <stdio.h>
 #include <string.h>
 
 #include "src/host/base/error.h"
 #include "src/host/collective/collective.h"
 
+#define REDUCE_RANKS 3u /* from here on a root receives less of a reduce than of a reduce_scatter to it alone */
 #define PARTS_NAMED_MOST 0xfffeu /* the word that ranks compare has 16 bits for the number of parts */
 
 typedef struct parts_call {
@@ -264,6 +265,42 @@ static weir_status choose(const parts_call *call, const weir_collective_parts *p
     return grown == WEIR_OK ? weiri_choose_step(collective, &work, call->name, true, form, shape) : grown;
 }
 
+/* The only part from `first` to `end` that has elements, if they are of one rank; otherwise NULL. Sets *root to the
+ * rank. */
+static const weir_part *only_extent(const parts_call *call, uint32_t first, uint32_t end, uint32_t *root)
+{
+    const weir_part *only = NULL;
+    for (uint32_t i = first; i < end; i++) {
+        for (uint32_t k = 0; k < call->collective->size; k++) {
+            if (call->parts[i].extents[k].count != 0) {
+                if (only != NULL) {
+                    return NULL;
+                }
+                only = &call->parts[i];
+                *root = k;
+            }
+        }
+    }
+    return only;
+}
+
+/* Joins the elements of one rank. All ranks join a part of them, and the root receives the results. If the root joined
+ * all elements, it would receive those of every other rank. */
+static weir_status reduce_to(const parts_call *call, const weir_part *part, uint32_t root)
+{
+    const weiri_call as = call_of(call);
+    const weir_collective_request q = {
+        .kind = WEIR_REDUCE,
+        .dtype = part->dtype,
+        .op = call->op,
+        .root = root,
+        .count = part->extents[root].count,
+        .send = span_of(part->send, part->extents[root], weir_dtype_bytes(part->dtype)).data,
+        .recv = root == call->collective->rank ? part->recv : NULL
+    };
+    return weiri_plan_run_as(call->collective, call->name, &q, &as, call->digest, call->stream);
+}
+
 /* Launches the parts from `first` on; sets *end to the first part that is left. */
 static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
 {
@@ -271,6 +308,7 @@ static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
     weir_collective_form form;
     weir_shape shape;
     uint64_t where = 0;
+    uint32_t root = 0;
     *end = fill(call, first, false, &args.parts);
     if (*end < call->n && !is_full(&args.parts)) {
         const uint32_t narrow = *end;
@@ -283,6 +321,12 @@ static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
     const weir_status status = choose(call, &args.parts, memory != NULL, &form, &shape);
     if (status != WEIR_OK) {
         return status;
+    }
+    if (call->joins && form == WEIR_FORM_SLOTS && call->collective->device.ranks >= REDUCE_RANKS) {
+        const weir_part *only = only_extent(call, first, *end, &root);
+        if (only != NULL) {
+            return reduce_to(call, only, root);
+        }
     }
     weiri_step step = {
         .call = call_of(call),

@@ -213,8 +213,9 @@ static weir_status allreduce_by_copies(const weir_collective *collective, const 
     return weiri_local_move(collective, &step, &args);
 }
 
+/* `as` is NULL, or the call of which the operation is a part: the ranks then compare it, with the count `digest`. */
 static weir_status run_inside(weir_collective *collective, const char *name, const weir_collective_request *q,
-                              void *stream)
+                              const weiri_call *as, uint64_t digest, void *stream)
 {
     weiri_step step;
     weir_collective_form form;
@@ -222,7 +223,7 @@ static weir_status run_inside(weir_collective *collective, const char *name, con
     const weiri_work work = work_of(collective, q, &step);
     weir_status status = weiri_grow_for(collective, name, &work, stream);
     if (status == WEIR_OK) {
-        status = weiri_choose_step(collective, &work, name, false, &form, &shape);
+        status = weiri_choose_step(collective, &work, name, as != NULL, &form, &shape);
     }
     if (status != WEIR_OK) {
         return status;
@@ -235,6 +236,12 @@ static weir_status run_inside(weir_collective *collective, const char *name, con
         return allreduce_by_copies(collective, name, q, shape, stream);
     }
     fill_step(&step, q, form, shape, stream);
+    if (as != NULL) {
+        step.call = *as;
+        step.call.form = (uint32_t)form;
+        step.call.blocks = shape.blocks;
+        step.count = digest;
+    }
     if (reduces(q)) {
         weiri_reduce_args args;
         memset(&args, 0, sizeof args);
@@ -829,5 +836,11 @@ weir_status weiri_plan_run(weir_collective *collective, const char *name, const 
                            void *stream)
 {
     return collective->rails.device.hosts > 1 ? run_between(collective, name, q, stream)
-                                              : run_inside(collective, name, q, stream);
+                                              : run_inside(collective, name, q, NULL, 0, stream);
+}
+
+weir_status weiri_plan_run_as(weir_collective *collective, const char *name, const weir_collective_request *q,
+                              const weiri_call *as, uint64_t digest, void *stream)
+{
+    return run_inside(collective, name, q, as, digest, stream);
 }
