@@ -122,6 +122,23 @@ TEST_F(LayoutLaunch, AThreadForEachUnit)
     EXPECT_EQ(launched.kernel, kernel_of(WEIRI_LAYOUT_PACK, 0));
 }
 
+// Lists of runs and lists of nests have kernels of their own. A copy between two layouts goes by pieces.
+TEST_F(LayoutLaunch, AListOfRunsGoesByRuns)
+{
+    const uint64_t sizes[] = { 100, 7, 500 };
+    const int64_t places[] = { 0, 333, 1000 };
+    weir_layout *list = nullptr;
+    ASSERT_EQ(weir_layout_create_hindexed(3, sizes, places, bytes(1), &list), WEIR_OK) << weir_last_error();
+    layouts.push_back(list);
+    ASSERT_EQ(weir_layout_commit(list, device), WEIR_OK) << weir_last_error();
+    expect_shape(pack(list), 1, 256);
+    EXPECT_EQ(launched.kernel, kernel_of(WEIRI_LAYOUT_PACK, WEIRI_LAYOUT_RUNS));
+    EXPECT_EQ(weir_layout_unpack(device, list, 1, wide, packed, nullptr, nullptr), WEIR_OK);
+    EXPECT_EQ(launched.kernel, kernel_of(WEIRI_LAYOUT_UNPACK, WEIRI_LAYOUT_RUNS));
+    copy(list, bytes(607));
+    EXPECT_EQ(launched.kernel, kernel_of(WEIRI_LAYOUT_COPY, WEIRI_LAYOUT_PIECES));
+}
+
 // The word of a kernel as log2, or WEIRI_LAYOUT_PIECES.
 TEST_F(LayoutLaunch, AWordDividesRunsStridesPointersAndTheStartOfAPart)
 {

@@ -26,36 +26,42 @@ WEIR_KERNEL_FOR(weiri_layout_pack_2, weiri_layout_args, 1024) { weiri_layout_pac
 WEIR_KERNEL_FOR(weiri_layout_pack_4, weiri_layout_args, 1024) { weiri_layout_pack(args, 4, coop); }
 WEIR_KERNEL_FOR(weiri_layout_pack_8, weiri_layout_args, 1024) { weiri_layout_pack(args, 8, coop); }
 WEIR_KERNEL_FOR(weiri_layout_pack_16, weiri_layout_args, 1024) { weiri_layout_pack(args, 16, coop); }
-WEIR_KERNEL_FOR(weiri_layout_pack_pieces, weiri_layout_args, 1024) { weiri_layout_pack(args, 0, coop); }
+WEIR_KERNEL_FOR(weiri_layout_pack_runs, weiri_layout_args, 1024) { weiri_layout_pack(args, WEIR_LAYOUT_BY_RUNS, coop); }
+WEIR_KERNEL_FOR(weiri_layout_pack_pieces, weiri_layout_args, 1024)
+{
+    weiri_layout_pack(args, WEIR_LAYOUT_BY_PIECES, coop);
+}
 
 WEIR_KERNEL_FOR(weiri_layout_unpack_1, weiri_layout_args, 1024) { weiri_layout_unpack(args, 1, coop); }
 WEIR_KERNEL_FOR(weiri_layout_unpack_2, weiri_layout_args, 1024) { weiri_layout_unpack(args, 2, coop); }
 WEIR_KERNEL_FOR(weiri_layout_unpack_4, weiri_layout_args, 1024) { weiri_layout_unpack(args, 4, coop); }
 WEIR_KERNEL_FOR(weiri_layout_unpack_8, weiri_layout_args, 1024) { weiri_layout_unpack(args, 8, coop); }
 WEIR_KERNEL_FOR(weiri_layout_unpack_16, weiri_layout_args, 1024) { weiri_layout_unpack(args, 16, coop); }
-WEIR_KERNEL_FOR(weiri_layout_unpack_pieces, weiri_layout_args, 1024) { weiri_layout_unpack(args, 0, coop); }
+WEIR_KERNEL_FOR(weiri_layout_unpack_runs, weiri_layout_args, 1024)
+{
+    weiri_layout_unpack(args, WEIR_LAYOUT_BY_RUNS, coop);
+}
+WEIR_KERNEL_FOR(weiri_layout_unpack_pieces, weiri_layout_args, 1024)
+{
+    weiri_layout_unpack(args, WEIR_LAYOUT_BY_PIECES, coop);
+}
 
 WEIR_KERNEL_FOR(weiri_layout_copy_4, weiri_layout_args, 1024) { weiri_layout_copy(args, 4, coop); }
 WEIR_KERNEL_FOR(weiri_layout_copy_8, weiri_layout_args, 1024) { weiri_layout_copy(args, 8, coop); }
 WEIR_KERNEL_FOR(weiri_layout_copy_16, weiri_layout_args, 1024) { weiri_layout_copy(args, 16, coop); }
-WEIR_KERNEL_FOR(weiri_layout_copy_pieces, weiri_layout_args, 1024) { weiri_layout_copy(args, 0, coop); }
+WEIR_KERNEL_FOR(weiri_layout_copy_pieces, weiri_layout_args, 1024)
+{
+    weiri_layout_copy(args, WEIR_LAYOUT_BY_PIECES, coop);
+}
 
-const weir_kernel *const weiri_layout_kernels[] = { &weiri_layout_pack_1,
-                                                    &weiri_layout_pack_2,
-                                                    &weiri_layout_pack_4,
-                                                    &weiri_layout_pack_8,
-                                                    &weiri_layout_pack_16,
-                                                    &weiri_layout_pack_pieces,
-                                                    &weiri_layout_unpack_1,
-                                                    &weiri_layout_unpack_2,
-                                                    &weiri_layout_unpack_4,
-                                                    &weiri_layout_unpack_8,
-                                                    &weiri_layout_unpack_16,
-                                                    &weiri_layout_unpack_pieces,
-                                                    &weiri_layout_copy_pieces,
-                                                    &weiri_layout_copy_pieces,
-                                                    &weiri_layout_copy_4,
-                                                    &weiri_layout_copy_8,
-                                                    &weiri_layout_copy_16,
-                                                    &weiri_layout_copy_pieces,
-                                                    NULL };
+const weir_kernel *const weiri_layout_kernels[] = { &weiri_layout_pack_1,      &weiri_layout_pack_2,
+                                                    &weiri_layout_pack_4,      &weiri_layout_pack_8,
+                                                    &weiri_layout_pack_16,     &weiri_layout_pack_runs,
+                                                    &weiri_layout_pack_pieces, &weiri_layout_unpack_1,
+                                                    &weiri_layout_unpack_2,    &weiri_layout_unpack_4,
+                                                    &weiri_layout_unpack_8,    &weiri_layout_unpack_16,
+                                                    &weiri_layout_unpack_runs, &weiri_layout_unpack_pieces,
+                                                    &weiri_layout_copy_pieces, &weiri_layout_copy_pieces,
+                                                    &weiri_layout_copy_4,      &weiri_layout_copy_8,
+                                                    &weiri_layout_copy_16,     &weiri_layout_copy_pieces,
+                                                    &weiri_layout_copy_pieces, NULL };

@@ -19,10 +19,11 @@ typedef struct weiri_layout_args {
     uint64_t bytes;
 } weiri_layout_args;
 
-/* A kernel for each direction and each word that weir_layout_choose_word returns: log2 of the word, or PIECES. */
+/* A kernel for each direction and each word that weir_layout_choose_word returns: log2 of the word, RUNS or PIECES. */
 enum { WEIRI_LAYOUT_PACK, WEIRI_LAYOUT_UNPACK, WEIRI_LAYOUT_COPY };
-#define WEIRI_LAYOUT_PIECES 5u
-#define WEIRI_LAYOUT_WORDS 6u
+#define WEIRI_LAYOUT_RUNS 5u /* log2 of WEIR_LAYOUT_BY_RUNS; not of copies */
+#define WEIRI_LAYOUT_PIECES 6u
+#define WEIRI_LAYOUT_WORDS 7u
 
 /* The kernel of a direction and a word has the index direction * WEIRI_LAYOUT_WORDS + word. Blocks have up to 1,024
  * threads. */

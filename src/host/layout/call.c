@@ -94,7 +94,7 @@ static weir_layout_side side_of(const side *s, const weir_dev_layout *handle, ui
 static uint32_t choose_word(weir_layout_side to, weir_layout_side from, const weiri_layout_args *args)
 {
     const uint32_t word = weir_layout_choose_word(to, from, args->at, args->bytes);
-    return to.layout != NULL && from.layout != NULL && word < COPY_WORD ? 0 : word;
+    return to.layout != NULL && from.layout != NULL && word < COPY_WORD ? WEIR_LAYOUT_BY_PIECES : word;
 }
 
 static const weir_kernel *choose_kernel(const move *m, uint32_t word)
@@ -102,7 +102,7 @@ static const weir_kernel *choose_kernel(const move *m, uint32_t word)
     const uint32_t direction = m->from.layout == NULL ? WEIRI_LAYOUT_UNPACK
                                : m->to.layout == NULL ? WEIRI_LAYOUT_PACK
                                                       : WEIRI_LAYOUT_COPY;
-    const uint32_t index = word == 0 ? WEIRI_LAYOUT_PIECES : (uint32_t)__builtin_ctz(word);
+    const uint32_t index = word == WEIR_LAYOUT_BY_PIECES ? WEIRI_LAYOUT_PIECES : (uint32_t)__builtin_ctz(word);
     return weiri_layout_kernels[direction * WEIRI_LAYOUT_WORDS + index];
 }
 

@@ -16,7 +16,7 @@
 
 #define CHUNK_BYTES ((uint64_t)2 << 20)
 #define ALIGNMENT ((uint64_t)256)
-#define TILE_SHIFT 9u /* 512 bytes: what a warp moves at once */
+#define TILE_SHIFT 4u /* 16 bytes: what a thread moves at once */
 
 typedef struct chunk {
     struct chunk *next;
@@ -149,12 +149,12 @@ static uint64_t index_bytes(const weiri_layout_list *list)
     return list->nest_of != NULL ? (uint64_t)list->count * sizeof *list->nest_of : 0;
 }
 
-/* A kernel finds the piece of a byte through its tile: 512 bytes, or more for lists of long pieces, so that there are
- * at most two tiles for each piece. */
+/* A kernel finds the piece of a byte through its tile: 16 bytes, or more for lists of long pieces, so that there are at
+ * most four tiles for each piece. */
 static uint32_t tile_shift(const weiri_layout_list *list)
 {
     uint32_t shift = TILE_SHIFT;
-    while (list->size >> shift > 2 * (uint64_t)list->count) {
+    while (list->size >> shift > 4 * (uint64_t)list->count) {
         shift++;
     }
     return shift;

@@ -29,13 +29,21 @@ typedef struct weir_dev_layout_run {
 
 /* ---- places ---------------------------------------------------------------------------------------------- */
 
-/* The run of byte `into` of the piece list whose first byte lies at `place`. The entries of its tile bound the search:
- * on average a tile has few pieces. */
-WEIR_FN_COLD weir_dev_layout_run weir_layout_find_piece(const weir_dev_layout *layout, int64_t place, uint64_t into)
+/* The number of the piece that has byte `into` of the piece list. The entries of its tile bound the search, and a
+ * tile's first byte needs none. */
+WEIR_FN uint32_t weir_layout_list_piece(const weir_dev_layout *layout, uint64_t into)
 {
     const uint32_t *tile = layout->tiles + (into >> layout->tile_shift);
     const uint32_t first = tile[0];
-    const uint32_t i = first + weir_layout_piece_of(layout->pieces + first, tile[1] - first + 1, into);
+    return into >> layout->tile_shift << layout->tile_shift == into
+               ? first
+               : first + weir_layout_piece_of(layout->pieces + first, tile[1] - first + 1, into);
+}
+
+/* The run of byte `into` of the piece list whose first byte lies at `place`. */
+WEIR_FN_COLD weir_dev_layout_run weir_layout_find_piece(const weir_dev_layout *layout, int64_t place, uint64_t into)
+{
+    const uint32_t i = weir_layout_list_piece(layout, into);
     const weir_layout_piece *piece = layout->pieces + i;
     const uint64_t inside = into - piece->prefix;
     weir_dev_layout_run run;
@@ -53,18 +61,24 @@ WEIR_FN_COLD weir_dev_layout_run weir_layout_find_piece(const weir_dev_layout *l
     return run;
 }
 
+/* The place of the run or piece list that has packed byte `at`, and the place of this byte in its packed bytes. */
+WEIR_FN int64_t weir_layout_list_at(const weir_dev_layout *layout, uint64_t at, uint64_t *into)
+{
+    if (layout->small) {
+        uint32_t small_into;
+        const int64_t place = weir_layout_small_at(layout, (uint32_t)at, &small_into);
+        *into = small_into;
+        return place;
+    }
+    return weir_layout_nest_at(&layout->nest, at, into);
+}
+
 /* `at` is below layout->nest.size. */
 WEIR_FN weir_dev_layout_run weir_layout_find(const weir_dev_layout *layout, uint64_t at)
 {
     weir_dev_layout_run run;
     uint64_t into = 0;
-    if (layout->small) {
-        uint32_t small_into;
-        run.place = weir_layout_small_at(layout, (uint32_t)at, &small_into);
-        into = small_into;
-    } else {
-        run.place = weir_layout_nest_at(&layout->nest, at, &into);
-    }
+    run.place = weir_layout_list_at(layout, at, &into);
     if (layout->pieces != NULL) {
         return weir_layout_find_piece(layout, run.place, into);
     }
@@ -194,16 +208,29 @@ WEIR_FN void weir_layout_store_words(const weir_dev_layout *layout, char *dst, u
 
 /* ---- units by pieces of runs: of all layouts -------------------------------------------------------------- */
 
-/* The unit shifted right by `bytes` (below 16) bytes; those of `next` follow. */
+/* The unit shifted right by `bytes` (below 16) bytes; those of `next` follow. A GPU shifts two words of 32 bits into
+ * one by one instruction. */
 WEIR_FN weir_vec16 weir_layout_shift_down(weir_vec16 unit, weir_vec16 next, uint32_t bytes)
 {
-    const uint32_t bits = bytes % 8 * 8;
-    const uint64_t words[3] = { bytes < 8 ? unit.lo : unit.hi, bytes < 8 ? unit.hi : next.lo,
+    const uint64_t longs[3] = { bytes < 8 ? unit.lo : unit.hi, bytes < 8 ? unit.hi : next.lo,
                                 bytes < 8 ? next.lo : next.hi };
+    const uint32_t odd = bytes / 4 % 2;
+    const uint32_t bits = bytes % 4 * 8;
+    uint32_t words[5];
+    uint32_t shifted[4];
     weir_vec16 out;
-    /* In two steps, because a shift by 64 bits has no result. */
-    out.lo = words[0] >> bits | words[1] << 1 << (63 - bits);
-    out.hi = words[1] >> bits | words[2] << 1 << (63 - bits);
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < 5; k++) {
+        const uint32_t even_word = (uint32_t)(longs[k / 2] >> k % 2 * 32);
+        const uint32_t odd_word = (uint32_t)(longs[(k + 1) / 2] >> (k + 1) % 2 * 32);
+        words[k] = odd ? odd_word : even_word;
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < 4; k++) {
+        shifted[k] = (uint32_t)(((uint64_t)words[k + 1] << 32 | words[k]) >> bits);
+    }
+    out.lo = (uint64_t)shifted[1] << 32 | shifted[0];
+    out.hi = (uint64_t)shifted[3] << 32 | shifted[2];
     return out;
 }
 
@@ -321,6 +348,87 @@ WEIR_FN void weir_layout_store_pieces(const weir_dev_layout *layout, char *dst, 
             unit = weir_layout_shift_down(unit, none, bytes);
         }
         done += bytes;
+    }
+}
+
+/* ---- units by runs: of piece lists without nests ------------------------------------------------------------ */
+
+/* Bytes [begin, end) of `unit` replaced by those at the same places from `src` on; those behind become anything.
+ * Aligned units are read whole if they lie in [first, last), up to 15 bytes of each end left out. */
+WEIR_FN weir_vec16 weir_layout_load_run(weir_vec16 unit, const char *src, uint32_t begin, uint32_t end,
+                                        const char *first, const char *last)
+{
+    const uint64_t wide = (uint64_t)(last - first);
+    const uint32_t skew = (uint32_t)((uintptr_t)src % WEIR_LAYOUT_UNIT);
+    const uint64_t kept = ((uint64_t)1 << begin % 8 * 8) - 1;
+    weir_vec16 low = { 0, 0 };
+    weir_vec16 high = { 0, 0 };
+    if (WEIR_ARCH_READS_UNITS && wide >= 3 * WEIR_LAYOUT_UNIT - 1 &&
+        (uint64_t)((uintptr_t)src - (uintptr_t)(first + WEIR_LAYOUT_UNIT - 1)) <= wide - (3 * WEIR_LAYOUT_UNIT - 1)) {
+        const weir_vec16 *units = (const weir_vec16 *)(src - skew);
+        if (skew + begin < WEIR_LAYOUT_UNIT) {
+            low = weir_arch_load_vec16(units);
+        }
+        if (skew + end > WEIR_LAYOUT_UNIT) {
+            high = weir_arch_load_vec16(units + 1);
+        }
+        low = weir_layout_shift_down(low, high, skew);
+    } else {
+        WEIR_ROLLED
+        for (uint32_t i = begin; i < end; i++) {
+            const uint64_t byte = (unsigned char)weir_arch_load_byte(src + i);
+            low.lo |= i < 8 ? byte << i * 8 : 0;
+            low.hi |= i < 8 ? 0 : byte << (i - 8) * 8;
+        }
+    }
+    unit.lo = begin < 8 ? (unit.lo & kept) | (low.lo & ~kept) : unit.lo;
+    unit.hi = begin < 8 ? low.hi : (unit.hi & kept) | (low.hi & ~kept);
+    return unit;
+}
+
+/* The unit from packed byte `at` on. One search finds the first of its runs; the others follow in the list. */
+WEIR_FN weir_vec16 weir_layout_load_runs(const weir_dev_layout *layout, const char *src, uint64_t at)
+{
+    weir_vec16 unit = { 0, 0 };
+    uint32_t got = 0;
+    WEIR_ROLLED
+    while (got < WEIR_LAYOUT_UNIT) { /* items that have bytes of the unit */
+        uint64_t into = 0;
+        const char *list = src + weir_layout_list_at(layout, at + got, &into);
+        uint32_t i = weir_layout_list_piece(layout, into);
+        into -= got; /* the place of the unit in the list */
+        WEIR_ROLLED
+        for (; got < WEIR_LAYOUT_UNIT && i < layout->piece_count; i++) {
+            const weir_layout_piece *piece = layout->pieces + i;
+            const uint64_t behind = piece[1].prefix - into;
+            const uint32_t end = behind < WEIR_LAYOUT_UNIT ? (uint32_t)behind : WEIR_LAYOUT_UNIT;
+            unit = weir_layout_load_run(unit, list + (piece->place + (int64_t)(into - piece->prefix)), got, end,
+                                        src + layout->first, src + layout->last);
+            got = end;
+        }
+    }
+    return unit;
+}
+
+WEIR_FN void weir_layout_store_runs(const weir_dev_layout *layout, char *dst, uint64_t at, weir_vec16 unit)
+{
+    const weir_vec16 none = { 0, 0 };
+    uint32_t done = 0;
+    WEIR_ROLLED
+    while (done < WEIR_LAYOUT_UNIT) {
+        uint64_t into = 0;
+        char *list = dst + weir_layout_list_at(layout, at + done, &into);
+        WEIR_ROLLED
+        for (uint32_t i = weir_layout_list_piece(layout, into); done < WEIR_LAYOUT_UNIT && i < layout->piece_count;
+             i++) {
+            const weir_layout_piece *piece = layout->pieces + i;
+            const uint64_t left = piece[1].prefix - into;
+            const uint32_t bytes = left < WEIR_LAYOUT_UNIT - done ? (uint32_t)left : WEIR_LAYOUT_UNIT - done;
+            weir_layout_store_piece(list + (piece->place + (int64_t)(into - piece->prefix)), unit, bytes);
+            unit = weir_layout_shift_down(unit, none, bytes % WEIR_LAYOUT_UNIT);
+            into += bytes;
+            done += bytes;
+        }
     }
 }
 
@@ -469,11 +577,32 @@ WEIR_FN void weir_layout_move_pieces(weir_layout_side to, weir_layout_side from,
     }
 }
 
+/* One side is packed, the other a piece list without nests. */
+WEIR_FN void weir_layout_move_runs(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t units,
+                                   weir_coop coop)
+{
+    WEIR_ROLLED
+    for (uint64_t i = coop.rank; i < units; i += coop.size) {
+        const uint64_t place = at + i * WEIR_LAYOUT_UNIT;
+        if (to.layout == NULL) {
+            weir_arch_store_vec16((weir_vec16 *)(to.memory + (place - to.start)),
+                                  weir_layout_load_runs(from.layout, from.memory, place));
+        } else {
+            weir_layout_store_runs(to.layout, to.memory, place,
+                                   weir_arch_load_vec16((const weir_vec16 *)(from.memory + (place - from.start))));
+        }
+    }
+}
+
 /* From this length of runs on, a warp needs at most two pieces for most units, which then cost less than words of 1 or
  * 2 bytes. */
 #define WEIR_LAYOUT_LONG_RUN 1024u
 
-/* The word for units from `at` on; 0: by pieces. */
+/* In place of a word: units by pieces, and units by runs of a piece list without nests. */
+#define WEIR_LAYOUT_BY_PIECES 0u
+#define WEIR_LAYOUT_BY_RUNS 32u
+
+/* The word for units from `at` on, or WEIR_LAYOUT_BY_PIECES. */
 WEIR_FN uint32_t weir_layout_word_of(weir_layout_side side, uint64_t at)
 {
     if (side.layout == NULL) {
@@ -483,7 +612,7 @@ WEIR_FN uint32_t weir_layout_word_of(weir_layout_side side, uint64_t at)
     const uint32_t word = (uint32_t)(all & (0 - all));
     const int pieces = side.layout->pieces != NULL || !side.layout->small ||
                        (word <= 2 && side.layout->nest.run >= WEIR_LAYOUT_LONG_RUN);
-    return pieces ? 0 : word;
+    return pieces ? WEIR_LAYOUT_BY_PIECES : word;
 }
 
 /* The bytes in front of the first unit of a move of packed bytes [at, at + bytes): units are aligned on the packed
@@ -498,12 +627,16 @@ WEIR_FN uint64_t weir_layout_head(weir_layout_side to, weir_layout_side from, ui
     return head < bytes ? head : bytes;
 }
 
-/* The word for the units of a move of packed bytes [at, at + bytes); 0: by pieces. */
+/* The word for the units of a move of packed bytes [at, at + bytes), or how they move else. */
 WEIR_FN uint32_t weir_layout_choose_word(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t bytes)
 {
     const uint64_t body = at + weir_layout_head(to, from, at, bytes);
     const uint32_t word_to = weir_layout_word_of(to, body);
     const uint32_t word_from = weir_layout_word_of(from, body);
+    const weir_dev_layout *only = to.layout == NULL ? from.layout : from.layout == NULL ? to.layout : NULL;
+    if (only != NULL && only->pieces != NULL && only->nest_of == NULL) {
+        return WEIR_LAYOUT_BY_RUNS;
+    }
     return word_to < word_from ? word_to : word_from;
 }
 
@@ -513,7 +646,7 @@ WEIR_FN uint64_t weir_layout_threads(weir_layout_side to, weir_layout_side from,
 {
     const uint64_t head = weir_layout_head(to, from, at, bytes);
     const uint64_t units = (bytes - head) / WEIR_LAYOUT_UNIT;
-    if (word == 0) {
+    if (word == WEIR_LAYOUT_BY_PIECES || word == WEIR_LAYOUT_BY_RUNS) {
         return units + 1;
     }
     const uint32_t tiles =
@@ -525,19 +658,22 @@ WEIR_FN uint64_t weir_layout_threads(weir_layout_side to, weir_layout_side from,
 }
 
 /* Moves packed bytes [at, at + bytes). At most one side is packed. `word` is a constant: that of
- * weir_layout_choose_word, or a divisor of it, or 0. */
+ * weir_layout_choose_word, or a divisor of it, or WEIR_LAYOUT_BY_PIECES. */
 WEIR_FN void weir_layout_move(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t bytes, uint32_t word,
                               weir_coop coop)
 {
     const uint64_t head = weir_layout_head(to, from, at, bytes);
     const uint64_t units = (bytes - head) / WEIR_LAYOUT_UNIT;
     const uint64_t tail = (bytes - head) % WEIR_LAYOUT_UNIT;
-    if (word == 0) {
+    const int by_words = word != WEIR_LAYOUT_BY_PIECES && word != WEIR_LAYOUT_BY_RUNS;
+    if (word == WEIR_LAYOUT_BY_RUNS) {
+        weir_layout_move_runs(to, from, at + head, units, coop);
+    } else if (word == WEIR_LAYOUT_BY_PIECES) {
         weir_layout_move_pieces(to, from, at + head, units, coop);
     } else {
         weir_layout_move_words(to, from, (uint32_t)(at + head), (uint32_t)units, word, coop);
     }
-    weir_layout_move_edges(to, from, at + head, units, head, tail, word != 0, coop);
+    weir_layout_move_edges(to, from, at + head, units, head, tail, by_words, coop);
 }
 
 /* The same with the word of weir_layout_choose_word. */
@@ -545,6 +681,9 @@ WEIR_FN_COLD void weir_layout_move_any(weir_layout_side to, weir_layout_side fro
                                        weir_coop coop)
 {
     switch (weir_layout_choose_word(to, from, at, bytes)) {
+    case WEIR_LAYOUT_BY_RUNS:
+        weir_layout_move(to, from, at, bytes, WEIR_LAYOUT_BY_RUNS, coop);
+        break;
     case 16:
         weir_layout_move(to, from, at, bytes, 16, coop);
         break;
@@ -561,7 +700,7 @@ WEIR_FN_COLD void weir_layout_move_any(weir_layout_side to, weir_layout_side fro
         weir_layout_move(to, from, at, bytes, 1, coop);
         break;
     default:
-        weir_layout_move(to, from, at, bytes, 0, coop);
+        weir_layout_move(to, from, at, bytes, WEIR_LAYOUT_BY_PIECES, coop);
     }
 }
 
