@@ -324,7 +324,7 @@ def port(program):
         with open(path, encoding="utf-8") as file:
             rows = json.load(file)["rows"]
     expect([(row["what"], row["via"], row["bytes"]) for row in rows] ==
-           [(what, via, size) for what in ("put_signal", "get", "trip")
+           [(what, via, size) for what in ("put_signal", "get", "trip", "trip_apart")
             for via, size in (("proxy", 1024), ("direct", 1024), ("proxy", 5000))], "rows")
     for row in rows:
         expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")

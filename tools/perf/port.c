@@ -2,10 +2,10 @@
  *
  * put_signal: both ranks put and signal, and wait for the other's signal; this is one node of a graph. get: both ranks
  * read and wait for the ticket. trip: half the time of a put and signal in each direction; its post_us is the time of
- * the posting call by the device's clock. The column `via` says who moves the data: `proxy` (copy engines of GPUs, or a
- * NIC; between CPU devices the proxy's thread copies), `device` (the device engine: WEIR_TRANSPORT=ib,
- * WEIR_PORT_ENGINE=device), or `direct` (the kernel's own stores, up to the size for which weir uses them). Bytes are
- * checked once after each case. */
+ * the posting call by the device's clock. trip_apart: the same by two requests. The column `via` says who moves the
+ * data: `proxy` (copy engines of GPUs, or a NIC; between CPU devices the proxy's thread copies), `device` (the device
+ * engine: WEIR_TRANSPORT=ib, WEIR_PORT_ENGINE=device), or `direct` (the kernel's own stores, up to the size for which
+ * weir uses them). Bytes are checked once after each case. */
 #include "tools/perf/commands.h"
 #include "weir/device/port_channel.h"
 
@@ -51,7 +51,8 @@ WEIR_KERNEL(port_get, port_args)
     }
 }
 
-WEIR_KERNEL(port_trip, port_args)
+/* `apart`: put and signal are two requests. */
+WEIR_FN void port_rounds(const port_args *args, weir_coop coop, int apart)
 {
     weir_coop block = weir_coop_block(coop);
     uint64_t posts = 0;
@@ -60,7 +61,14 @@ WEIR_KERNEL(port_trip, port_args)
             (void)weir_dev_port_channel_wait_coop(&args->channel, block);
         }
         const uint64_t start = weir_arch_clock_ns();
-        (void)weir_dev_port_channel_put_signal(&args->channel, args->half, 0, args->bytes, block, NULL);
+        if (apart) {
+            (void)weir_dev_port_channel_put(&args->channel, args->half, 0, args->bytes, block, NULL);
+            if (coop.rank == 0) {
+                (void)weir_dev_port_channel_signal(&args->channel, NULL);
+            }
+        } else {
+            (void)weir_dev_port_channel_put_signal(&args->channel, args->half, 0, args->bytes, block, NULL);
+        }
         posts += weir_arch_clock_ns() - start;
         if (args->first) {
             (void)weir_dev_port_channel_wait_coop(&args->channel, block);
@@ -70,6 +78,9 @@ WEIR_KERNEL(port_trip, port_args)
         *args->posts = posts;
     }
 }
+
+WEIR_KERNEL(port_trip, port_args) { port_rounds(args, coop, 0); }
+WEIR_KERNEL(port_trip_apart, port_args) { port_rounds(args, coop, 1); }
 
 /* ---- setup ------------------------------------------------------------------------------------------------------ */
 
@@ -98,6 +109,7 @@ static const port_case cases[] = {
     { "put_signal", &port_put_signal, 1 },
     { "get", &port_get, 1 },
     { "trip", &port_trip, 2 * TRIPS },
+    { "trip_apart", &port_trip_apart, 2 * TRIPS },
 };
 
 static weir_status create_channel(port_bench *bench, uint32_t index)
@@ -262,7 +274,7 @@ static weir_status measure(port_bench *bench, const port_case *test, uint32_t ch
     if (status == WEIR_OK) {
         const uint64_t *posts = (const uint64_t *)weir_memory_host_pointer(bench->posts);
         report_row(bench, test, channel == 0 ? bench->info.engine : "direct", bytes, us, replays,
-                   test->kernel == &port_trip ? (double)*posts / TRIPS / 1e3 : 0);
+                   test->transfers > 1 ? (double)*posts / TRIPS / 1e3 : 0);
     }
     return status;
 }
