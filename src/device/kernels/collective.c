@@ -1,6 +1,10 @@
 /* collective.c - see collective.h. Failures become the communicator's sticky error. */
 #include "src/device/kernels/collective.h"
 
+/* Of kernels beside copies: 32 registers a thread. Such a kernel of one warp finds room beside a kernel of 384 threads
+ * with 168 registers, as cuBLAS has for products on H200, which leaves 1,024 registers of its SM. */
+#define WEIRI_COPIES_BOUNDS 1024, 2
+
 WEIRI_PACKET_KERNEL(weiri_move_packets, weiri_move_args)
 {
     (void)weir_collective_move_packets(&args->collective, &args->move, coop);
@@ -21,9 +25,15 @@ WEIR_KERNEL_FOR(weiri_spread, weiri_move_args, WEIRI_FEW_THREADS)
     (void)weir_collective_spread(&args->collective, &args->move, coop);
 }
 
-WEIR_KERNEL(weiri_copies_meet, weiri_move_args) { (void)weir_copies_meet(&args->collective, &args->move, coop); }
+WEIR_KERNEL_FOR(weiri_copies_meet, weiri_move_args, WEIRI_COPIES_BOUNDS)
+{
+    (void)weir_copies_meet(&args->collective, &args->move, coop);
+}
 
-WEIR_KERNEL(weiri_copies_wait, weiri_move_args) { (void)weir_copies_wait(&args->collective, &args->move, coop); }
+WEIR_KERNEL_FOR(weiri_copies_wait, weiri_move_args, WEIRI_COPIES_BOUNDS)
+{
+    (void)weir_copies_wait(&args->collective, &args->move, coop);
+}
 
 const weir_kernel *const weiri_collective_kernels[] = { &weiri_move_packets,
                                                         &weiri_move_lines,
