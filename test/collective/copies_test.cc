@@ -79,6 +79,46 @@ void replays(weirt_rank *rank)
 
 TEST_P(Copies, ReplayInAGraph) { run(3, replays); }
 
+// Two streams record graphs at once. The stream on which own parts are copied is in the first graph until that one
+// ends.
+void records_two(weirt_rank *rank)
+{
+    Bench bench;
+    Bench other; // the same on another stream
+    bool fine = copies_open(rank, 0, &bench);
+    weir_device *device = bench.comm.device;
+    void *graphs[2] = { nullptr, nullptr };
+    const Operation o = operation(ALLGATHER, 300, 0, false, 1);
+    const Places at = fine ? places_of(&bench, o) : Places();
+    other = bench;
+    other.stream = nullptr;
+    fine = fine && WEIRT_OK(rank, weir_stream_create(device, &other.stream));
+    const Bench *const both[] = { &bench, &other };
+    for (const Bench *b : both) {
+        fine = fine && WEIRT_OK(rank, weir_graph_begin(device, b->stream)) && WEIRT_OK(rank, copy(b, o, at));
+    }
+    for (uint32_t i = 0; i < 2 && fine; i++) {
+        fine = WEIRT_OK(rank, weir_graph_end(device, both[i]->stream, &graphs[i]));
+    }
+    for (uint32_t i = 0; i < 4 && fine; i++) {
+        const Bench *b = both[i % 2];
+        const Operation now = operation(ALLGATHER, 300, 0, false, 2 * i + 1);
+        fine = prepare(b, now, at) && WEIRT_OK(rank, weir_graph_launch(device, graphs[i % 2], b->stream)) &&
+               finish(b, now) && check(b, now, at);
+    }
+    for (void *graph : graphs) {
+        if (graph != nullptr) {
+            weir_graph_destroy(device, graph);
+        }
+    }
+    if (other.stream != nullptr) {
+        weir_stream_destroy(device, other.stream);
+    }
+    bench_close(&bench);
+}
+
+TEST_P(Copies, TwoGraphsAreRecordedAtOnce) { run(3, records_two); }
+
 void refused(const Bench *b, const char *part, weir_status status)
 {
     if (status != WEIR_ERR_UNSUPPORTED) {
@@ -248,12 +288,14 @@ void killed(weirt_rank *rank)
     bench_leave(&bench);
 }
 
-// Rank 2 dies while its copies are under way.
+// Rank 2 dies while its copies are under way: the first of those to others, and beside it that of its own part, which
+// an allreduce does not have.
 void killed_in_copies(weirt_rank *rank)
 {
     Bench bench;
     if (copies_open(rank, 0, &bench)) {
         const Operation o = operation(*static_cast<const Kind *>(rank->arg), 1000, 0, false, 2);
+        const uint32_t copies = o.kind == ALLREDUCE ? 1 : 2;
         const Places at = places_of(&bench, o);
         (void)prepare(&bench, o, at);
         if (rank->rank == 2) {
@@ -262,10 +304,10 @@ void killed_in_copies(weirt_rank *rank)
         const weir_status called = copy(&bench, o, at);
         if (rank->rank == 2) {
             const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
-            while (weirt_copies_begun() == 0 && weirt_now_ms() < end) {
+            while (weirt_copies_begun() < copies && weirt_now_ms() < end) {
                 weirt_sleep_ms(1);
             }
-            WEIRT_EXPECT(rank, called == WEIR_OK && weirt_copies_begun() == 1);
+            WEIRT_EXPECT(rank, called == WEIR_OK && weirt_copies_begun() == copies);
             die_last(rank);
         }
         expect_death(&bench, called);

@@ -325,6 +325,7 @@ void weiri_collective_close(weir_collective *collective, bool keeps)
     weiri_life_close(collective, keeps);
     weiri_free(collective->rows);
     weiri_order_close(collective);
+    weiri_copies_close(collective);
     weiri_rails_close(collective);
     weiri_growth_close(collective);
     weiri_team_memory_close(&collective->memory);

@@ -84,6 +84,13 @@ typedef struct weiri_growth {
 typedef struct weiri_order weiri_order; /* order.c */
 typedef struct weiri_life weiri_life;   /* life.c */
 
+/* A stream on which this rank's own part is copied, beside the copies to the others; made by the first of them. */
+typedef struct weiri_aside {
+    void *stream;
+    void *begins; /* event of the caller's stream */
+    void *ends;   /* event of this one */
+} weiri_aside;
+
 struct weir_collective {
     weir_comm *comm;
     weiri_error_hook error_hook;
@@ -109,6 +116,7 @@ struct weir_collective {
     bool limited;      /* sm_limit is less than the device has */
     uint32_t forced;   /* forced number of blocks of a kernel; 0: not forced */
     weir_collective_form form;
+    weiri_aside aside;
     bool stores[2];  /* the device has stored behind copies in an eager call, and in a recorded one */
     bool has_factor; /* of WEIR_SCALED_SUM: in device.factor and rails.device.factor */
     weiri_row *rows; /* of the tuning file */
@@ -300,6 +308,7 @@ weir_status weiri_local_parts(const weir_collective *collective, const weiri_ste
 
 /* Before the first launch of a call by copies: WEIR_ERR_UNSUPPORTED if the device cannot store behind copies. */
 weir_status weiri_copies_check(weir_collective *collective, const char *name, void *stream);
+void weiri_copies_close(weir_collective *collective);
 /* Carries out a move by copies. The move is complete. */
 weir_status weiri_copies_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
 
