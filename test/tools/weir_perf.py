@@ -496,7 +496,8 @@ def cached(program):
 
 
 def collective_beside(program):
-    """Collectives beside a computation: a row for each size, with no wrong element, also in graphs and for transfers."""
+    """Collectives beside a computation: a row for each size, and a second one in place where there are calls in place,
+    with no wrong element, also in graphs and for transfers."""
     for command, options in (("allreduce", ("--graph", "--check")), ("sendrecv", ()), ("allgather_parts", ())):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "results.json")
@@ -505,7 +506,8 @@ def collective_beside(program):
             expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
             with open(path, encoding="utf-8") as file:
                 rows = json.load(file)["rows"]
-        expect(len(rows) == 2, f"{len(rows)} rows of {command}")
+        places = [0] if command == "sendrecv" else [0, 1]
+        expect([row["in_place"] for row in rows] == places * 2, f"rows of {command}: {rows}")
         for row in rows:
             expect(row["wrong"] == 0 and row["beside"] == "compute", f"{command}: {row}")
             expect((row["blocks"], row["sms"]) == (1, 1), f"{command}: {row}")

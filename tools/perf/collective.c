@@ -278,10 +278,15 @@ static weir_status measure_weir(perf_bench *b, uint64_t count, uint64_t bytes, c
     weir_status status = perf_measure(b, &ours, count, bytes, false, &results[PERF_OUT]);
     if (status == WEIR_OK && b->compute != NULL) {
         show_progress(b, bytes, "beside the computation");
-        status = perf_beside_measure(b, &ours, count, bytes, chosen, &results[PERF_OUT]);
-    } else if (status == WEIR_OK && has_in_place(b, chosen->form)) {
+        status = perf_beside_measure(b, &ours, count, bytes, false, chosen, &results[PERF_OUT]);
+    }
+    if (status == WEIR_OK && has_in_place(b, chosen->form)) {
         show_progress(b, bytes, "in place");
         status = perf_measure(b, &ours, count, bytes, true, &results[PERF_IN]);
+        if (status == WEIR_OK && b->compute != NULL) {
+            show_progress(b, bytes, "in place beside the computation");
+            status = perf_beside_measure(b, &ours, count, bytes, true, chosen, &results[PERF_IN]);
+        }
     }
     if (status == WEIR_OK && b->compute == NULL && perf_parts_copied(b)) {
         const perf_party copied = { perf_parts_call_copied, b, ours.send, ours.recv, NULL };

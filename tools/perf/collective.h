@@ -150,7 +150,7 @@ weir_status perf_beside_open(perf_bench *b);
 void perf_beside_close(perf_bench *b);
 /* Times the operation and the computation alone, beside each other, and together, and reports a row. `measured` is the
  * operation alone, checked. */
-weir_status perf_beside_measure(perf_bench *b, const perf_party *by, uint64_t count, uint64_t bytes,
+weir_status perf_beside_measure(perf_bench *b, const perf_party *by, uint64_t count, uint64_t bytes, bool in_place,
                                 const perf_choice *chosen, const perf_result *measured);
 
 /* ---- parts ------------------------------------------------------------------------------------------------ */

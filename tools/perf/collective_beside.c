@@ -121,8 +121,8 @@ static weir_status time_all(perf_bench *b, const perf_side *call, const perf_sid
 
 /* ---- a row ------------------------------------------------------------------------------------------------------ */
 
-static void report(const perf_bench *b, uint64_t bytes, const perf_choice *chosen, const perf_result *measured,
-                   const beside_times *t)
+static void report(const perf_bench *b, uint64_t bytes, bool in_place, const perf_choice *chosen,
+                   const perf_result *measured, const beside_times *t)
 {
     const double longer = t->call > t->compute ? t->call : t->compute;
     const perf_field fields[] = {
@@ -132,6 +132,7 @@ static void report(const perf_bench *b, uint64_t bytes, const perf_choice *chose
         perf_wide(perf_as(perf_text("form", perf_form_names[chosen->form]), PERF_APART), 8),
         perf_wide(perf_as(perf_count("blocks", chosen->shape.blocks), PERF_APART), 7),
         perf_report_sms(b, chosen->shape.blocks),
+        perf_wide(perf_count("in_place", in_place), 8),
         perf_wide(perf_text("beside", perf_compute_name(b->compute)), 8),
         perf_wide(perf_as(perf_real("time_us", t->call, 2), PERF_LATENCY), 10),
         perf_wide(perf_real("beside_us", t->call_beside, 2), 10),
@@ -146,7 +147,7 @@ static void report(const perf_bench *b, uint64_t bytes, const perf_choice *chose
     perf_row(b->rank->output, b->title, fields, ROWS(fields));
 }
 
-weir_status perf_beside_measure(perf_bench *b, const perf_party *by, uint64_t count, uint64_t bytes,
+weir_status perf_beside_measure(perf_bench *b, const perf_party *by, uint64_t count, uint64_t bytes, bool in_place,
                                 const perf_choice *chosen, const perf_result *measured)
 {
     perf_rank *rank = b->rank;
@@ -155,7 +156,7 @@ weir_status perf_beside_measure(perf_bench *b, const perf_party *by, uint64_t co
     const perf_calls one = { put_call, &o };
     const perf_side call = { put_operation, &o, rank->stream };
     const perf_side compute = perf_compute_side(b->compute);
-    perf_make_request(b, by, count, false, &o.request);
+    perf_make_request(b, by, count, in_place, &o.request);
     weir_status status = rank->options->graph ? perf_record_calls(rank, &one, 1, &o.graph) : WEIR_OK;
     if (status == WEIR_OK) {
         status = time_all(b, &call, &compute, &times);
@@ -167,7 +168,7 @@ weir_status perf_beside_measure(perf_bench *b, const perf_party *by, uint64_t co
         status = weir_comm_status(rank->comm);
     }
     if (status == WEIR_OK) {
-        report(b, bytes, chosen, measured, &times);
+        report(b, bytes, in_place, chosen, measured, &times);
     }
     return status;
 }
