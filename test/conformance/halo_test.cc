@@ -561,7 +561,8 @@ void blocks_of_half_warps(weirt_rank *rank)
         weirt_log_allow("halo: lines need blocks of whole warps");
         WEIRT_STATUS(rank, expected, run_kernel(rank, &f, HALO_GRID, 1, &wrong, 48));
         WEIRT_EXPECT(rank, wrong == 0);
-        WEIRT_STATUS(rank, expected, weir_comm_status(f.c.comm));
+        const weir_status status = weir_comm_status(f.c.comm);
+        WEIRT_EXPECT(rank, status == expected || (gpu && status == WEIR_ERR_ABORTED)); // the other rank failed first
         if (gpu) {
             WEIRT_TEXT(rank, "halo: lines need blocks of whole warps, but a block has 48 threads");
         }
