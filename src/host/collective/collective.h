@@ -84,7 +84,7 @@ typedef struct weiri_growth {
 typedef struct weiri_order weiri_order; /* order.c */
 typedef struct weiri_life weiri_life;   /* life.c */
 
-/* A stream on which this rank's own part is copied, beside the copies to the others; made by the first of them. */
+/* A stream on which this rank's own part is copied, beside the copies to the others; made when it is needed first. */
 typedef struct weiri_aside {
     void *stream;
     void *begins; /* event of the caller's stream */
@@ -306,8 +306,9 @@ weir_status weiri_local_parts(const weir_collective *collective, const weiri_ste
 
 /* ---- copies.c -------------------------------------------------------------------------------------------------- */
 
-/* Before the first launch of a call by copies: WEIR_ERR_UNSUPPORTED if the device cannot store behind copies. */
-weir_status weiri_copies_check(weir_collective *collective, const char *name, void *stream);
+/* Before the first launch of a call by copies, which moves `bytes` bytes: WEIR_ERR_UNSUPPORTED if the device cannot
+ * store behind copies. */
+weir_status weiri_copies_check(weir_collective *collective, const char *name, uint64_t bytes, void *stream);
 void weiri_copies_close(weir_collective *collective);
 /* Carries out a move by copies. The move is complete. */
 weir_status weiri_copies_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);

@@ -112,14 +112,14 @@ static weir_status copy_to_others(const weir_collective *collective, const weiri
     return status;
 }
 
-/* Makes the stream aside. Stores into words of the peers that nothing reads, beside those that copies use. A device
- * refuses such a store in the call. */
-weir_status weiri_copies_check(weir_collective *collective, const char *name, void *stream)
+/* Makes the stream aside, if it may be needed. Stores into words of the peers that nothing reads, beside those that
+ * copies use. A device refuses such a store in the call. */
+weir_status weiri_copies_check(weir_collective *collective, const char *name, uint64_t bytes, void *stream)
 {
     const weir_dev_collective *c = collective->now;
     weir_device *device = collective->comm->device;
     uint64_t recording = 0;
-    weir_status status = open_aside(collective);
+    weir_status status = !collective->many || bytes >= ASIDE_LEAST ? open_aside(collective) : WEIR_OK;
     if (status == WEIR_OK) {
         status = weiri_stream_recording(device, stream, &recording);
     }

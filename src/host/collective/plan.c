@@ -228,7 +228,7 @@ static weir_status run_inside(weir_collective *collective, const char *name, con
     if (status != WEIR_OK) {
         return status;
     }
-    status = form == WEIR_FORM_COPIES ? weiri_copies_check(collective, name, stream) : WEIR_OK;
+    status = form == WEIR_FORM_COPIES ? weiri_copies_check(collective, name, work.bytes, stream) : WEIR_OK;
     if (status != WEIR_OK) {
         return status;
     }
