@@ -1039,7 +1039,7 @@ MUTANTS = [
            'weiri_refuse_copies(collective, name, "copy engines carry no pieces of different sizes")', "WEIR_OK",
            "all_to_all_v ignores that copies are forced", collective("Copies", "RefuseWhatTheyCannotDo")),
     Mutant("collective-copies-store", HOST + "collective/plan.c", "run_inside",
-           "form == WEIR_FORM_COPIES ? weiri_copies_check(collective, name, stream) : WEIR_OK", "WEIR_OK",
+           "form == WEIR_FORM_COPIES ? weiri_copies_check(collective, name, work.bytes, stream) : WEIR_OK", "WEIR_OK",
            "a device refuses stores after a kernel was launched", collective("Copies", "LaunchNothingIfStoresAreRefused")),
     Mutant("collective-unmarked", HOST + "collective/life.c", "has_passed", ": is_gone(device, used)", ": true",
            "memory is freed while a stream that takes no event uses it",
