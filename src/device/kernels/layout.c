@@ -2,6 +2,9 @@
  * one kernel with all. */
 #include "src/device/kernels/layout.h"
 
+/* With the threads alone as a bound, nvcc gives a pack by runs 32 registers and puts a value into memory. */
+#define RUNS_BOUNDS 1024, 1
+
 /* `word` is a constant. */
 WEIR_FN void weiri_layout_pack(const weiri_layout_args *args, uint32_t word, weir_coop coop)
 {
@@ -26,7 +29,10 @@ WEIR_KERNEL_FOR(weiri_layout_pack_2, weiri_layout_args, 1024) { weiri_layout_pac
 WEIR_KERNEL_FOR(weiri_layout_pack_4, weiri_layout_args, 1024) { weiri_layout_pack(args, 4, coop); }
 WEIR_KERNEL_FOR(weiri_layout_pack_8, weiri_layout_args, 1024) { weiri_layout_pack(args, 8, coop); }
 WEIR_KERNEL_FOR(weiri_layout_pack_16, weiri_layout_args, 1024) { weiri_layout_pack(args, 16, coop); }
-WEIR_KERNEL_FOR(weiri_layout_pack_runs, weiri_layout_args, 1024) { weiri_layout_pack(args, WEIR_LAYOUT_BY_RUNS, coop); }
+WEIR_KERNEL_FOR(weiri_layout_pack_runs, weiri_layout_args, RUNS_BOUNDS)
+{
+    weiri_layout_pack(args, WEIR_LAYOUT_BY_RUNS, coop);
+}
 WEIR_KERNEL_FOR(weiri_layout_pack_pieces, weiri_layout_args, 1024)
 {
     weiri_layout_pack(args, WEIR_LAYOUT_BY_PIECES, coop);

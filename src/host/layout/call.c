@@ -90,11 +90,20 @@ static weir_layout_side side_of(const side *s, const weir_dev_layout *handle, ui
     return s->layout != NULL ? weir_layout_wide(handle, s->memory) : weir_layout_packed(s->memory, at);
 }
 
-/* Copies by words of 1 and 2 bytes have no kernels, and go by pieces. */
+static bool is_list_of_runs(const weir_dev_layout *layout)
+{
+    return layout != NULL && layout->pieces != NULL && layout->nest_of == NULL;
+}
+
+/* Copies by words of 1 and 2 bytes have no kernels, and go by pieces. Only kernels of the library go by runs: a device
+ * function with one more way would need more registers. */
 static uint32_t choose_word(weir_layout_side to, weir_layout_side from, const weiri_layout_args *args)
 {
     const uint32_t word = weir_layout_choose_word(to, from, args->at, args->bytes);
-    return to.layout != NULL && from.layout != NULL && word < COPY_WORD ? WEIR_LAYOUT_BY_PIECES : word;
+    if (to.layout != NULL && from.layout != NULL) {
+        return word < COPY_WORD ? WEIR_LAYOUT_BY_PIECES : word;
+    }
+    return is_list_of_runs(to.layout) || is_list_of_runs(from.layout) ? WEIR_LAYOUT_BY_RUNS : word;
 }
 
 static const weir_kernel *choose_kernel(const move *m, uint32_t word)

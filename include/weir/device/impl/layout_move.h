@@ -29,21 +29,13 @@ typedef struct weir_dev_layout_run {
 
 /* ---- places ---------------------------------------------------------------------------------------------- */
 
-/* The number of the piece that has byte `into` of the piece list. The entries of its tile bound the search, and a
- * tile's first byte needs none. */
-WEIR_FN uint32_t weir_layout_list_piece(const weir_dev_layout *layout, uint64_t into)
+/* The run of byte `into` of the piece list whose first byte lies at `place`. The entries of its tile bound the search:
+ * on average a tile has few pieces. */
+WEIR_FN_COLD weir_dev_layout_run weir_layout_find_piece(const weir_dev_layout *layout, int64_t place, uint64_t into)
 {
     const uint32_t *tile = layout->tiles + (into >> layout->tile_shift);
     const uint32_t first = tile[0];
-    return into >> layout->tile_shift << layout->tile_shift == into
-               ? first
-               : first + weir_layout_piece_of(layout->pieces + first, tile[1] - first + 1, into);
-}
-
-/* The run of byte `into` of the piece list whose first byte lies at `place`. */
-WEIR_FN_COLD weir_dev_layout_run weir_layout_find_piece(const weir_dev_layout *layout, int64_t place, uint64_t into)
-{
-    const uint32_t i = weir_layout_list_piece(layout, into);
+    const uint32_t i = first + weir_layout_piece_of(layout->pieces + first, tile[1] - first + 1, into);
     const weir_layout_piece *piece = layout->pieces + i;
     const uint64_t inside = into - piece->prefix;
     weir_dev_layout_run run;
@@ -61,24 +53,18 @@ WEIR_FN_COLD weir_dev_layout_run weir_layout_find_piece(const weir_dev_layout *l
     return run;
 }
 
-/* The place of the run or piece list that has packed byte `at`, and the place of this byte in its packed bytes. */
-WEIR_FN int64_t weir_layout_list_at(const weir_dev_layout *layout, uint64_t at, uint64_t *into)
-{
-    if (layout->small) {
-        uint32_t small_into;
-        const int64_t place = weir_layout_small_at(layout, (uint32_t)at, &small_into);
-        *into = small_into;
-        return place;
-    }
-    return weir_layout_nest_at(&layout->nest, at, into);
-}
-
 /* `at` is below layout->nest.size. */
 WEIR_FN weir_dev_layout_run weir_layout_find(const weir_dev_layout *layout, uint64_t at)
 {
     weir_dev_layout_run run;
     uint64_t into = 0;
-    run.place = weir_layout_list_at(layout, at, &into);
+    if (layout->small) {
+        uint32_t small_into;
+        run.place = weir_layout_small_at(layout, (uint32_t)at, &small_into);
+        into = small_into;
+    } else {
+        run.place = weir_layout_nest_at(&layout->nest, at, &into);
+    }
     if (layout->pieces != NULL) {
         return weir_layout_find_piece(layout, run.place, into);
     }
@@ -208,29 +194,16 @@ WEIR_FN void weir_layout_store_words(const weir_dev_layout *layout, char *dst, u
 
 /* ---- units by pieces of runs: of all layouts -------------------------------------------------------------- */
 
-/* The unit shifted right by `bytes` (below 16) bytes; those of `next` follow. A GPU shifts two words of 32 bits into
- * one by one instruction. */
+/* The unit shifted right by `bytes` (below 16) bytes; those of `next` follow. */
 WEIR_FN weir_vec16 weir_layout_shift_down(weir_vec16 unit, weir_vec16 next, uint32_t bytes)
 {
-    const uint64_t longs[3] = { bytes < 8 ? unit.lo : unit.hi, bytes < 8 ? unit.hi : next.lo,
+    const uint32_t bits = bytes % 8 * 8;
+    const uint64_t words[3] = { bytes < 8 ? unit.lo : unit.hi, bytes < 8 ? unit.hi : next.lo,
                                 bytes < 8 ? next.lo : next.hi };
-    const uint32_t odd = bytes / 4 % 2;
-    const uint32_t bits = bytes % 4 * 8;
-    uint32_t words[5];
-    uint32_t shifted[4];
     weir_vec16 out;
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < 5; k++) {
-        const uint32_t even_word = (uint32_t)(longs[k / 2] >> k % 2 * 32);
-        const uint32_t odd_word = (uint32_t)(longs[(k + 1) / 2] >> (k + 1) % 2 * 32);
-        words[k] = odd ? odd_word : even_word;
-    }
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < 4; k++) {
-        shifted[k] = (uint32_t)(((uint64_t)words[k + 1] << 32 | words[k]) >> bits);
-    }
-    out.lo = (uint64_t)shifted[1] << 32 | shifted[0];
-    out.hi = (uint64_t)shifted[3] << 32 | shifted[2];
+    /* In two steps, because a shift by 64 bits has no result. */
+    out.lo = words[0] >> bits | words[1] << 1 << (63 - bits);
+    out.hi = words[1] >> bits | words[2] << 1 << (63 - bits);
     return out;
 }
 
@@ -353,18 +326,67 @@ WEIR_FN void weir_layout_store_pieces(const weir_dev_layout *layout, char *dst, 
 
 /* ---- units by runs: of piece lists without nests ------------------------------------------------------------ */
 
-/* Bytes [begin, end) of `unit` replaced by those at the same places from `src` on; those behind become anything.
- * Aligned units are read whole if they lie in [first, last), up to 15 bytes of each end left out. */
-WEIR_FN weir_vec16 weir_layout_load_run(weir_vec16 unit, const char *src, uint32_t begin, uint32_t end,
-                                        const char *first, const char *last)
+/* The place of the piece list that has packed byte `at`, and the place of this byte in its packed bytes. */
+WEIR_FN int64_t weir_layout_list_at(const weir_dev_layout *layout, uint64_t at, uint64_t *into)
 {
-    const uint64_t wide = (uint64_t)(last - first);
+    if (layout->small) {
+        uint32_t small_into;
+        const int64_t place = weir_layout_small_at(layout, (uint32_t)at, &small_into);
+        *into = small_into;
+        return place;
+    }
+    return weir_layout_nest_at(&layout->nest, at, into);
+}
+
+/* The number of the piece that has byte `into` of the piece list. The entries of its tile bound the search, and a
+ * tile's first byte needs none. */
+WEIR_FN uint32_t weir_layout_list_piece(const weir_dev_layout *layout, uint64_t into)
+{
+    const uint32_t *tile = layout->tiles + (into >> layout->tile_shift);
+    const uint32_t first = tile[0];
+    return into >> layout->tile_shift << layout->tile_shift == into
+               ? first
+               : first + weir_layout_piece_of(layout->pieces + first, tile[1] - first + 1, into);
+}
+
+/* The unit shifted right by `bytes` (below 16) bytes; those of `next` follow. A GPU shifts two words of 32 bits into
+ * one by one instruction. */
+WEIR_FN weir_vec16 weir_layout_shift_run(weir_vec16 unit, weir_vec16 next, uint32_t bytes)
+{
+    const uint64_t longs[3] = { bytes < 8 ? unit.lo : unit.hi, bytes < 8 ? unit.hi : next.lo,
+                                bytes < 8 ? next.lo : next.hi };
+    const uint32_t odd = bytes / 4 % 2;
+    const uint32_t bits = bytes % 4 * 8;
+    uint32_t words[5];
+    uint32_t shifted[4];
+    weir_vec16 out;
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < 5; k++) {
+        const uint32_t even_word = (uint32_t)(longs[k / 2] >> k % 2 * 32);
+        const uint32_t odd_word = (uint32_t)(longs[(k + 1) / 2] >> (k + 1) % 2 * 32);
+        words[k] = odd ? odd_word : even_word;
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < 4; k++) {
+        shifted[k] = (uint32_t)(((uint64_t)words[k + 1] << 32 | words[k]) >> bits);
+    }
+    out.lo = (uint64_t)shifted[1] << 32 | shifted[0];
+    out.hi = (uint64_t)shifted[3] << 32 | shifted[2];
+    return out;
+}
+
+/* Bytes [begin, end) of `unit` replaced by those at the same distances from `place` on; those behind become anything.
+ * Aligned units are read whole, but not near the ends of the items. */
+WEIR_FN weir_vec16 weir_layout_load_run(const weir_dev_layout *layout, weir_vec16 unit, const char *memory,
+                                        int64_t place, uint32_t begin, uint32_t end)
+{
+    const char *src = memory + place;
     const uint32_t skew = (uint32_t)((uintptr_t)src % WEIR_LAYOUT_UNIT);
     const uint64_t kept = ((uint64_t)1 << begin % 8 * 8) - 1;
     weir_vec16 low = { 0, 0 };
     weir_vec16 high = { 0, 0 };
-    if (WEIR_ARCH_READS_UNITS && wide >= 3 * WEIR_LAYOUT_UNIT - 1 &&
-        (uint64_t)((uintptr_t)src - (uintptr_t)(first + WEIR_LAYOUT_UNIT - 1)) <= wide - (3 * WEIR_LAYOUT_UNIT - 1)) {
+    if (WEIR_ARCH_READS_UNITS && place - (int64_t)WEIR_LAYOUT_UNIT >= layout->first &&
+        place + 2 * (int64_t)WEIR_LAYOUT_UNIT <= layout->last) {
         const weir_vec16 *units = (const weir_vec16 *)(src - skew);
         if (skew + begin < WEIR_LAYOUT_UNIT) {
             low = weir_arch_load_vec16(units);
@@ -372,7 +394,7 @@ WEIR_FN weir_vec16 weir_layout_load_run(weir_vec16 unit, const char *src, uint32
         if (skew + end > WEIR_LAYOUT_UNIT) {
             high = weir_arch_load_vec16(units + 1);
         }
-        low = weir_layout_shift_down(low, high, skew);
+        low = weir_layout_shift_run(low, high, skew);
     } else {
         WEIR_ROLLED
         for (uint32_t i = begin; i < end; i++) {
@@ -394,16 +416,15 @@ WEIR_FN weir_vec16 weir_layout_load_runs(const weir_dev_layout *layout, const ch
     WEIR_ROLLED
     while (got < WEIR_LAYOUT_UNIT) { /* items that have bytes of the unit */
         uint64_t into = 0;
-        const char *list = src + weir_layout_list_at(layout, at + got, &into);
-        uint32_t i = weir_layout_list_piece(layout, into);
+        const int64_t list = weir_layout_list_at(layout, at + got, &into);
+        const weir_layout_piece *piece = layout->pieces + weir_layout_list_piece(layout, into);
         into -= got; /* the place of the unit in the list */
         WEIR_ROLLED
-        for (; got < WEIR_LAYOUT_UNIT && i < layout->piece_count; i++) {
-            const weir_layout_piece *piece = layout->pieces + i;
+        for (; got < WEIR_LAYOUT_UNIT && piece != layout->pieces + layout->piece_count; piece++) {
             const uint64_t behind = piece[1].prefix - into;
             const uint32_t end = behind < WEIR_LAYOUT_UNIT ? (uint32_t)behind : WEIR_LAYOUT_UNIT;
-            unit = weir_layout_load_run(unit, list + (piece->place + (int64_t)(into - piece->prefix)), got, end,
-                                        src + layout->first, src + layout->last);
+            const int64_t place = list + piece->place + (int64_t)(into - piece->prefix);
+            unit = weir_layout_load_run(layout, unit, src, place, got, end);
             got = end;
         }
     }
@@ -581,9 +602,10 @@ WEIR_FN void weir_layout_move_pieces(weir_layout_side to, weir_layout_side from,
 WEIR_FN void weir_layout_move_runs(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t units,
                                    weir_coop coop)
 {
+    const uint64_t end = at + units * WEIR_LAYOUT_UNIT;
     WEIR_ROLLED
-    for (uint64_t i = coop.rank; i < units; i += coop.size) {
-        const uint64_t place = at + i * WEIR_LAYOUT_UNIT;
+    for (uint64_t place = at + (uint64_t)coop.rank * WEIR_LAYOUT_UNIT; place < end;
+         place += (uint64_t)coop.size * WEIR_LAYOUT_UNIT) {
         if (to.layout == NULL) {
             weir_arch_store_vec16((weir_vec16 *)(to.memory + (place - to.start)),
                                   weir_layout_load_runs(from.layout, from.memory, place));
@@ -591,6 +613,29 @@ WEIR_FN void weir_layout_move_runs(weir_layout_side to, weir_layout_side from, u
             weir_layout_store_runs(to.layout, to.memory, place,
                                    weir_arch_load_vec16((const weir_vec16 *)(from.memory + (place - from.start))));
         }
+    }
+}
+
+/* weir_layout_byte_of for a piece list without nests, or packed bytes; in line. */
+WEIR_FN char *weir_layout_run_byte_of(weir_layout_side side, uint64_t at)
+{
+    uint64_t into = 0;
+    if (side.layout == NULL) {
+        return side.memory + (at - side.start);
+    }
+    const int64_t list = weir_layout_list_at(side.layout, at, &into);
+    const weir_layout_piece *piece = side.layout->pieces + weir_layout_list_piece(side.layout, into);
+    return side.memory + (list + piece->place + (int64_t)(into - piece->prefix));
+}
+
+/* The bytes in front of the units of weir_layout_move_runs, and those behind them. */
+WEIR_FN void weir_layout_move_run_edges(weir_layout_side to, weir_layout_side from, uint64_t body, uint64_t units,
+                                        uint64_t head, uint64_t tail, weir_coop coop)
+{
+    WEIR_ROLLED
+    for (uint64_t i = coop.rank; i < head + tail; i += coop.size) {
+        const uint64_t at = i < head ? body - head + i : body + units * WEIR_LAYOUT_UNIT + (i - head);
+        weir_arch_store_byte(weir_layout_run_byte_of(to, at), weir_arch_load_byte(weir_layout_run_byte_of(from, at)));
     }
 }
 
@@ -627,16 +672,12 @@ WEIR_FN uint64_t weir_layout_head(weir_layout_side to, weir_layout_side from, ui
     return head < bytes ? head : bytes;
 }
 
-/* The word for the units of a move of packed bytes [at, at + bytes), or how they move else. */
+/* The word for the units of a move of packed bytes [at, at + bytes), or WEIR_LAYOUT_BY_PIECES. */
 WEIR_FN uint32_t weir_layout_choose_word(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t bytes)
 {
     const uint64_t body = at + weir_layout_head(to, from, at, bytes);
     const uint32_t word_to = weir_layout_word_of(to, body);
     const uint32_t word_from = weir_layout_word_of(from, body);
-    const weir_dev_layout *only = to.layout == NULL ? from.layout : from.layout == NULL ? to.layout : NULL;
-    if (only != NULL && only->pieces != NULL && only->nest_of == NULL) {
-        return WEIR_LAYOUT_BY_RUNS;
-    }
     return word_to < word_from ? word_to : word_from;
 }
 
@@ -658,22 +699,25 @@ WEIR_FN uint64_t weir_layout_threads(weir_layout_side to, weir_layout_side from,
 }
 
 /* Moves packed bytes [at, at + bytes). At most one side is packed. `word` is a constant: that of
- * weir_layout_choose_word, or a divisor of it, or WEIR_LAYOUT_BY_PIECES. */
+ * weir_layout_choose_word, or a divisor of it, or WEIR_LAYOUT_BY_PIECES; or WEIR_LAYOUT_BY_RUNS, if one side is packed
+ * and the other a piece list without nests. */
 WEIR_FN void weir_layout_move(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t bytes, uint32_t word,
                               weir_coop coop)
 {
     const uint64_t head = weir_layout_head(to, from, at, bytes);
     const uint64_t units = (bytes - head) / WEIR_LAYOUT_UNIT;
     const uint64_t tail = (bytes - head) % WEIR_LAYOUT_UNIT;
-    const int by_words = word != WEIR_LAYOUT_BY_PIECES && word != WEIR_LAYOUT_BY_RUNS;
     if (word == WEIR_LAYOUT_BY_RUNS) {
+        weir_layout_move_run_edges(to, from, at + head, units, head, tail, coop);
         weir_layout_move_runs(to, from, at + head, units, coop);
-    } else if (word == WEIR_LAYOUT_BY_PIECES) {
+        return;
+    }
+    if (word == WEIR_LAYOUT_BY_PIECES) {
         weir_layout_move_pieces(to, from, at + head, units, coop);
     } else {
         weir_layout_move_words(to, from, (uint32_t)(at + head), (uint32_t)units, word, coop);
     }
-    weir_layout_move_edges(to, from, at + head, units, head, tail, by_words, coop);
+    weir_layout_move_edges(to, from, at + head, units, head, tail, word != WEIR_LAYOUT_BY_PIECES, coop);
 }
 
 /* The same with the word of weir_layout_choose_word. */
@@ -681,9 +725,6 @@ WEIR_FN_COLD void weir_layout_move_any(weir_layout_side to, weir_layout_side fro
                                        weir_coop coop)
 {
     switch (weir_layout_choose_word(to, from, at, bytes)) {
-    case WEIR_LAYOUT_BY_RUNS:
-        weir_layout_move(to, from, at, bytes, WEIR_LAYOUT_BY_RUNS, coop);
-        break;
     case 16:
         weir_layout_move(to, from, at, bytes, 16, coop);
         break;
