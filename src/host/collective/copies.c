@@ -1,6 +1,6 @@
 /* copies.c - moves by copy engines (WEIR_FORM_COPIES): a kernel that meets the other ranks, copies into their
- * registered memory, each with a store behind it, and a kernel that waits for the stores of the others. If a rank sends
- * much to itself, this is copied meanwhile, on a stream of the collective. */
+ * registered memory, each with a store behind it, and a kernel that waits for the stores of the others. A long
+ * part that a rank sends to itself is copied meanwhile, on a stream of the collective. */
 #include "src/device/device.h"
 #include "src/host/base/error.h"
 #include "src/host/collective/collective.h"
@@ -123,9 +123,6 @@ weir_status weiri_copies_check(weir_collective *collective, const char *name, ui
     if (status == WEIR_OK) {
         status = weiri_stream_recording(device, stream, &recording);
     }
-    if (status != WEIR_OK) {
-        return status;
-    }
     bool *stores = &collective->stores[recording != 0];
     for (uint32_t k = 0; k + 1 < c->ranks && status == WEIR_OK && !*stores; k++) {
         uint64_t *unused = weir_copies_word(c, c->rank, weir_collective_peer(c, k)) + 1;
@@ -147,8 +144,10 @@ weir_status weiri_copies_move(const weir_collective *collective, const weiri_ste
     if (status == WEIR_OK) {
         status = copy_to_others(collective, step, &args->move);
     }
-    if (status == WEIR_OK && moves) {
-        status = end_own(collective, step, &args->move, begun);
+    /* After an error, too, the caller's stream waits for what runs on the stream aside. */
+    if (begun || (status == WEIR_OK && moves)) {
+        const weir_status ended = end_own(collective, step, &args->move, begun);
+        status = status == WEIR_OK ? ended : status;
     }
     return status == WEIR_OK ? weiri_launch_copies(collective, step, WEIRI_COPIES_WAIT, args) : status;
 }
