@@ -252,8 +252,8 @@ void weiri_life_used(const weir_collective *collective, void *stream)
     }
 }
 
-/* What the stream does, in a few words, or NULL if it is idle or gone. A stream that records a graph cannot be asked
- * whether its earlier work has ended, and the graph may have calls of the collective. */
+/* A few words about the stream's work, or NULL if the stream is idle or gone. A recording stream cannot say whether its
+ * earlier work has ended, and its graph may have calls of the collective. */
 static const char *work_of(weir_device *device, const used_stream *used)
 {
     uint64_t recording = 0;
