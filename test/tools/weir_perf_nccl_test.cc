@@ -12,7 +12,7 @@
 #include "tools/perf/nccl.h"
 
 // Replace functions of other files of weir-perf.
-weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, ...)
+extern "C" weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -21,7 +21,7 @@ weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, .
     return status;
 }
 
-bool perf_cuda_attach(const perf_cuda *) { return true; }
+extern "C" bool perf_cuda_attach(const perf_cuda *) { return true; }
 
 namespace {
 

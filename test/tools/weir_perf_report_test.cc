@@ -11,7 +11,7 @@
 #include "tools/perf/output.h"
 
 // Replaces a function of another file of weir-perf.
-bool perf_compute_knows(const char *) { return true; }
+extern "C" bool perf_compute_knows(const char *) { return true; }
 
 namespace {
 
