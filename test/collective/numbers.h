@@ -21,6 +21,7 @@ struct Format {
     bool infinite;                // has infinities
     bool saturates;               // finite values that are too large become the largest number
     std::vector<double> positive; // value of each code from 0 to the largest finite number
+    uint32_t small[7];            // code of -3 to 3, of which most data consists
 
     explicit Format(weir_dtype type) : dtype(type)
     {
@@ -43,6 +44,9 @@ struct Format {
                 break;
             }
             positive.push_back(number);
+        }
+        for (int number = -3; number <= 3; number++) {
+            small[number + 3] = nearest(number);
         }
     }
 
@@ -78,20 +82,25 @@ struct Format {
         if (std::isinf(size)) {
             return negative | (infinite ? largest + 1 : largest);
         }
-        const double *end = positive.data() + positive.size(); // faster than iterators without optimization
-        const double *above = std::lower_bound(positive.data(), end, size);
-        if (above == end) {
+        // The first number that is not below. The calls in std::lower_bound would cost much without optimization.
+        const double *numbers = positive.data();
+        uint32_t up = 0;
+        for (uint32_t end = largest + 1; up < end;) {
+            const uint32_t middle = (up + end) / 2;
+            up = numbers[middle] < size ? middle + 1 : up;
+            end = numbers[middle] < size ? end : middle;
+        }
+        if (up > largest) {
             const double next = positive[largest] + (positive[largest] - positive[largest - 1]);
             const bool beyond = size - positive[largest] >= next - size; // the largest code is odd if there is a next
                                                                          // one
             return negative | (beyond && !saturates ? largest + 1 : largest);
         }
-        const uint32_t up = static_cast<uint32_t>(above - positive.data());
-        if (*above == size || up == 0) {
+        if (numbers[up] == size || up == 0) {
             return negative | up;
         }
-        const double from_below = size - positive[up - 1];
-        const double to_above = *above - size;
+        const double from_below = size - numbers[up - 1];
+        const double to_above = numbers[up] - size;
         const bool round_up = from_below > to_above || (from_below == to_above && up % 2 == 0);
         return negative | (round_up ? up : up - 1);
     }

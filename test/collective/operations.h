@@ -141,7 +141,7 @@ inline uint64_t element(const Operation &o, uint32_t rank, uint64_t index)
         const float value = o.rough ? rough : static_cast<float>(number);
         std::memcpy(&bits, &value, sizeof value);
     } else if (o.dtype <= WEIR_F8E5M2) {
-        bits = format_of(o.dtype).nearest(static_cast<double>(number));
+        bits = format_of(o.dtype).small[number + 3];
     } else {
         bits = static_cast<uint64_t>(number);
     }
