@@ -1,4 +1,7 @@
 // Exchanges: random transfers among one to eight ranks, their errors, and send and recv beside them.
+extern "C" {
+#include "src/host/collective/collective.h"
+}
 #include "test/collective/transfers.h"
 #include "test/harness/checks.h"
 #include "test/harness/stage_test.h"
@@ -78,6 +81,38 @@ TEST_P(Exchange, RegisteredReceives) { random({ 3, 2, 8 }, { 2, 20, 6000, 6, 0, 
 TEST_P(Exchange, RegisteredReceivesOfBlocksAlone) { random({ 2, 3 }, { 12, 2, 20000, 8, 0, true }); }
 TEST_P(Exchange, RegisteredReceivesOfOneBlock) { random({ 2, 5 }, { 1, 20, 3000, 6, 0, true }); }
 TEST_P(Exchange, LargeTransfersUseAllColumns) { random({ 2, 3 }, { 5, 6, 30000, 4, 0 }); }
+
+// Two transfers of five pieces each take ten different columns of 10 or more.
+void follow_each_other(weirt_rank *rank)
+{
+    weir_collective_opts opts = {};
+    opts.size = sizeof opts;
+    opts.staging_bytes = 16 << 20; // enough for 13 columns of short slots
+    opts.blocks = 32;
+    opts.threads = std::strcmp(rank->stage->kind, "cpu") == 0 ? 1 : 0;
+    Bench bench;
+    bool fine = bench_open(rank, &opts, room, 0, &bench);
+    const uint64_t bytes = 5 * WEIR_EXCHANGE_PIECE;
+    const Transfers all = { { 0, 1, bytes, WEIR_U8, 1 }, { 0, 1, bytes, WEIR_U8, 2 } };
+    const List list = fine ? list_of(&bench, all, 1) : List();
+    fine = fine && prepare_list(&bench, list) &&
+           WEIRT_OK(rank, weir_exchange(bench.collective, list.transfers.data(), 2, bench.stream)) &&
+           WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms())) &&
+           WEIRT_EXPECT(rank, wrong(&bench, list).empty());
+    uint32_t used = 0;
+    for (uint32_t column = 0; fine && column < bench.collective->device.message_blocks; column++) {
+        const weir_dev_semaphore data =
+            weir_collective_semaphore(&bench.collective->device, WEIR_CELL_MESSAGE, column, 1 - rank->rank);
+        uint64_t messages = 0; // sent, or taken
+        fine = WEIRT_OK(rank, weir_device_copy(bench.comm.device, &messages,
+                                               rank->rank == 0 ? data.sent : data.expected, sizeof messages));
+        used += messages != 0;
+    }
+    WEIRT_EXPECT(rank, !fine || (bench.collective->device.message_blocks >= 10 && used == 10));
+    bench_close(&bench);
+}
+
+TEST_P(Exchange, PiecesOfShortTransfersSpread) { run(2, follow_each_other); }
 
 // ---- send and recv ------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@
 #define MANY_COLUMNS 32u
 #define LINED_MOST ((uint64_t)256 << 10)
 #define MANY_BLOCKS 64u
+#define FIRST_STEP 8u
 
 /* A call, and the progress of its lanes. The second index is weir_transfer.receive. */
 typedef struct exchange {
@@ -216,6 +217,29 @@ uint32_t weiri_exchange_columns(uint32_t limit, uint32_t ranks)
     return rest < 2 ? 1 : rest / 2;
 }
 
+/* Whether a number greater than 1 divides both. */
+static bool divides_both(uint32_t a, uint32_t b)
+{
+    while (b != 0) {
+        const uint32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a > 1;
+}
+
+/* By how many columns the first one of a transfer lies behind that of the transfer before: the longest step up to
+ * FIRST_STEP in which each column comes first at some time, of lanes inside the host and between hosts. So the pieces
+ * of short transfers that follow each other lie in different columns. */
+static uint32_t step_of(uint32_t columns, uint32_t far)
+{
+    uint32_t step = FIRST_STEP;
+    while (divides_both(step, columns) || (far != 0 && divides_both(step, far))) {
+        step--;
+    }
+    return step;
+}
+
 /* The transfers in the lanes of a launch. */
 typedef struct lane_contents {
     uint64_t pieces;      /* of transfers that take columns, */
@@ -324,6 +348,7 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
     x->columns = ranks > 1 ? (uint32_t)least(collective->device.message_blocks, columns) : 1;
     x->lined = hosts_of(e) == 1 && collective->host.lines ? lined_of(collective->device.message_bytes, x->columns) : 0;
     x->far = hosts_of(e) > 1 ? (uint32_t)least(collective->rails.exchange.columns, columns) : 0;
+    x->step = step_of(x->columns, x->far);
     x->small =
         collective->device.ring_bytes != 0 && ring_blocks(limit, ranks) != 0 ? collective->device.ring_bytes + 1 : 0;
     for (uint32_t k = 0; k < 2 * distances_of(e); k++) {

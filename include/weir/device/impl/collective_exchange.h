@@ -3,8 +3,8 @@
  * A lane is all that a rank sends to one peer, or receives from it, in the order of its calls. Each lane has `columns`
  * columns, and each column has two message slots in the receiver's memory, with a semaphore each way. A transfer is
  * cut into pieces of at least WEIR_EXCHANGE_PIECE bytes. They go into different columns, from a first column on that
- * follows from the number of the transfer. Both ends know it without an agreement, so small transfers spread over the
- * columns too.
+ * follows from the number of the transfer. Both ends know it without an agreement. The first columns of transfers that
+ * follow each other are a few columns apart, so the pieces of short transfers spread over all columns.
  *
  * A transfer that fits into a slot of the lane's ring goes there, as packets: it needs no signal and no fence. The ring
  * has WEIR_RING_SLOTS slots. The receiver stores how many it has taken into the sender's memory. Which transfers take
@@ -95,10 +95,13 @@ WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_col
         const uint32_t first = weir_exchange_first(c, x, lane, s->number + s->next);
         const uint32_t piece = column >= first ? column - first : column + columns - first;
         const uint32_t pieces = weir_exchange_pieces(bytes, columns);
+        if (piece >= pieces) {
+            continue; /* before the division below: a column passes over most of many short transfers */
+        }
         const uint64_t range = weir_slots_range(bytes, pieces);
         s->data = t->data + piece * range;
         s->left = weir_least((int64_t)range, weir_left(bytes, piece * range));
-        if (piece < pieces && (s->left > 0 || piece == 0)) {
+        if (s->left > 0 || piece == 0) {
             return 1;
         }
     }

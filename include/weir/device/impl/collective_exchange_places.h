@@ -68,7 +68,7 @@ typedef struct weir_collective_exchange {
     uint32_t copy;   /* from this one on */
     uint32_t grown;  /* 1: long messages inside the host go into the second memory of the receivers */
     uint32_t lined;  /* bytes of a slot of the first memory that are for lines; 0: none */
-    uint32_t reserved;
+    uint32_t step;   /* columns from the first one of a transfer to that of the lane's next one */
     weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
     weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
     uint8_t registered[WEIR_EXCHANGE_TRANSFERS]; /* of a receive: the registration that has its buffer; 0: none */
@@ -120,7 +120,7 @@ WEIR_FN uint32_t weir_exchange_first(const weir_dev_collective *c, const weir_co
     const uint32_t peer = x->lane[lane].peer;
     const uint32_t from = x->lane[lane].receives ? peer : c->rank;
     const uint32_t to = x->lane[lane].receives ? c->rank : peer;
-    return (number + from * c->ranks + to) % weir_exchange_columns(x, lane);
+    return (number * x->step + from * c->ranks + to) % weir_exchange_columns(x, lane);
 }
 
 /* ---- places ------------------------------------------------------------------------------------------------- */
