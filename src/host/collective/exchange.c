@@ -107,10 +107,13 @@ static uint32_t distances_of(const exchange *e)
     return hosts_of(e) > 1 && 4 * e->collective->device.ranks <= WEIR_EXCHANGE_LANES ? 2 : 1;
 }
 
-/* Transfers of each lane that a launch takes: the same on all ranks. */
+/* Transfers of each lane that a launch takes: the same on all ranks. Inside a host no lane leads to this rank itself;
+ * its copies take the room that the lanes leave. */
 static uint32_t window_of(const exchange *e)
 {
-    return WEIR_EXCHANGE_TRANSFERS / (2 * distances_of(e) * e->collective->device.ranks);
+    const uint32_t ranks = e->collective->device.ranks;
+    const uint32_t lanes = hosts_of(e) > 1 ? 2 * distances_of(e) * ranks : 2 * (ranks - 1);
+    return lanes == 0 ? 0 : WEIR_EXCHANGE_TRANSFERS / lanes;
 }
 
 /* The next transfer of the lane, or NULL. */
@@ -192,7 +195,7 @@ static void add_copies(exchange *e, weir_collective_exchange *x, uint32_t used)
     const uint32_t own = e->collective->rank;
     const weir_transfer *from = NULL;
     x->copy = used;
-    while (e->distance == 0 && x->copies < window_of(e) && (from = take(e, own, false)) != NULL) {
+    while (e->distance == 0 && used + 2 <= WEIR_EXCHANGE_TRANSFERS && (from = take(e, own, false)) != NULL) {
         const weir_transfer *to = take(e, own, true);
         put(&x->transfers[used++], from);
         put(&x->transfers[used++], to);
