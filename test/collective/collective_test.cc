@@ -1,4 +1,7 @@
 // Collectives: every operation, type and form, at odd sizes, on one to eight ranks.
+extern "C" {
+#include "src/host/collective/collective.h"
+}
 #include "test/collective/operations.h"
 #include "test/harness/stage_test.h"
 
@@ -146,6 +149,39 @@ void rounds(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// The root of a broadcast by slots sends each other rank a part, which that rank passes on to the rest.
+void passes_on(weirt_rank *rank)
+{
+    const Setting *setting = static_cast<const Setting *>(rank->arg);
+    const weir_collective_opts opts = opts_of(rank, setting);
+    Bench bench;
+    bool fine = bench_open(rank, &opts, rounds_bytes, 0, &bench);
+    const Operation o = { BROADCAST, WEIR_U8, WEIR_SUM, rounds_bytes - 5, 1, 0, false, false, 3 };
+    fine = fine && run(&bench, o);
+    for (uint32_t peer = 0; peer < rank->size && fine; peer++) {
+        uint64_t sent = 0; // signals of data in the first column
+        const weir_dev_collective *device = bench.collective->now;
+        const weir_dev_semaphore data = weir_collective_semaphore(device, WEIR_CELL_DATA, 0, peer);
+        fine = WEIRT_OK(rank, weir_device_copy(bench.comm.device, &sent, data.sent, sizeof sent));
+        WEIRT_EXPECT(rank, !fine || (sent != 0) == (peer != rank->rank && peer != o.root));
+    }
+    bench_close(&bench);
+}
+
+// Between many blocks the root of a reduce of much data joins no part. On the CPU this is much data.
+void large_reduces(weirt_rank *rank)
+{
+    const Setting *setting = static_cast<const Setting *>(rank->arg);
+    const weir_collective_opts opts = opts_of(rank, setting);
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 2 << 20, 0, &bench);
+    for (uint32_t root = 0; root < rank->size && fine; root++) {
+        const Operation o = { REDUCE, WEIR_U32, WEIR_SUM, (2 << 18) - 7, root, root, root % 2 != 0, false, root };
+        fine = run(&bench, o);
+    }
+    bench_close(&bench);
+}
+
 WEIRT_STAGE_DATA_SUITE(Collective);
 
 // On the CPU, threads run all numbers of ranks; processes run the first number.
@@ -180,6 +216,17 @@ TEST_P(Collective, ManyRounds)
     run_all(stage(), { 2, 5 }, rounds, { WEIR_FORM_SLOTS, 2, 1, RECV });
     run_all(stage(), { 3, 2 }, rounds, { WEIR_FORM_SLOTS, 3, 1, BOTH });
     run_all(stage(), { 2 }, rounds, { WEIR_FORM_SLOTS, 64, 1, BOTH });
+}
+
+TEST_P(Collective, RanksPassABroadcastOn)
+{
+    run_all(stage(), { 3, 5, 8 }, passes_on, { WEIR_FORM_SLOTS, 2, 1, NEITHER });
+    run_all(stage(), { 4 }, passes_on, { WEIR_FORM_SLOTS, 1, 2, NEITHER });
+}
+
+TEST_P(Collective, LargeReducesToEachRoot)
+{
+    run_all(stage(), { 3, 2, 4 }, large_reduces, { WEIR_FORM_SLOTS, 0, 1, NEITHER });
 }
 
 // Everything on every number of ranks.

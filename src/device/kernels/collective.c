@@ -1,5 +1,6 @@
 /* collective.c - see collective.h. Failures become the communicator's sticky error. */
 #include "src/device/kernels/collective.h"
+#include "weir/device/impl/collective_relay.h"
 
 /* Of kernels beside copies: 32 registers a thread. Such a kernel of one warp finds room beside a kernel of 384 threads
  * with 168 registers, as cuBLAS has for products on H200, which leaves 1,024 registers of its SM. */
@@ -25,6 +26,16 @@ WEIR_KERNEL_FOR(weiri_spread, weiri_move_args, WEIRI_FEW_THREADS)
     (void)weir_collective_spread(&args->collective, &args->move, coop);
 }
 
+WEIRI_PACKET_KERNEL(weiri_relay_lines, weiri_move_args)
+{
+    (void)weir_collective_relay_lines(&args->collective, &args->move, coop);
+}
+
+WEIR_KERNEL_FOR(weiri_relay_slots, weiri_move_args, WEIRI_SLOT_THREADS)
+{
+    (void)weir_collective_relay_slots(&args->collective, &args->move, coop);
+}
+
 WEIR_KERNEL_FOR(weiri_copies_meet, weiri_move_args, WEIRI_COPIES_BOUNDS)
 {
     (void)weir_copies_meet(&args->collective, &args->move, coop);
@@ -35,10 +46,6 @@ WEIR_KERNEL_FOR(weiri_copies_wait, weiri_move_args, WEIRI_COPIES_BOUNDS)
     (void)weir_copies_wait(&args->collective, &args->move, coop);
 }
 
-const weir_kernel *const weiri_collective_kernels[] = { &weiri_move_packets,
-                                                        &weiri_move_lines,
-                                                        &weiri_move_slots,
-                                                        &weiri_copies_meet,
-                                                        &weiri_copies_wait,
-                                                        &weiri_spread,
-                                                        NULL };
+const weir_kernel *const weiri_collective_kernels[] = { &weiri_move_packets, &weiri_move_lines,  &weiri_move_slots,
+                                                        &weiri_copies_meet,  &weiri_copies_wait, &weiri_spread,
+                                                        &weiri_relay_lines,  &weiri_relay_slots, NULL };

@@ -72,7 +72,16 @@ typedef struct weiri_average_args {
     uint32_t divisor;
 } weiri_average_args;
 
-enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS, WEIRI_COPIES_MEET, WEIRI_COPIES_WAIT, WEIRI_SPREAD };
+enum {
+    WEIRI_MOVE_PACKETS,
+    WEIRI_MOVE_LINES,
+    WEIRI_MOVE_SLOTS,
+    WEIRI_COPIES_MEET,
+    WEIRI_COPIES_WAIT,
+    WEIRI_SPREAD,
+    WEIRI_RELAY_LINES,
+    WEIRI_RELAY_SLOTS
+};
 extern const weir_kernel *const weiri_collective_kernels[];
 
 /* Parts: without and with a reduction, each by packets, lines and slots; and sums of one type by slots. */

@@ -38,6 +38,18 @@ static const weir_dev_collective *device_of(const weir_collective *collective, c
     return work->device != NULL ? work->device : collective->now;
 }
 
+/* Whether the ranks of a broadcast by lines or slots pass parts on. */
+static bool passes_on(const weir_collective *collective, const weiri_work *work)
+{
+    return work->kind == WEIR_BROADCAST && collective->device.ranks >= WEIRI_RELAY_RANKS;
+}
+
+/* Most bytes from one rank to another by packets: the root of a broadcast sends all data to each rank. */
+static uint64_t packet_piece(const weiri_work *work)
+{
+    return work->kind == WEIR_BROADCAST ? work->bytes : work->piece;
+}
+
 static bool has_room(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
 {
     const weir_dev_collective *device = device_of(collective, work);
@@ -47,7 +59,7 @@ static bool has_room(const weir_collective *collective, const weiri_work *work, 
         return reduces && work->kind != WEIR_REDUCE_SCATTER &&
                (device->ranks == 1 || work->bytes <= device->packet_room / 2);
     case WEIR_FORM_PACKETS:
-        return work->piece <= device->packet_room / 2;
+        return packet_piece(work) <= device->packet_room / 2;
     case WEIR_FORM_LINES:
         return collective->host.lines && work->piece <= device->line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA;
     default:
@@ -77,7 +89,10 @@ uint32_t weiri_choice_limit(const weir_collective *collective)
  *     allreduce, two ranks             36    40    48    45    55
  *     reduce_scatter, two ranks        43    53    54    55    61
  *     allreduce, four ranks            41    49    57    73
- *     reduce_scatter, four ranks       77    83   105   104 */
+ *     reduce_scatter, four ranks       77    83   105   104
+ *
+ * A broadcast among four took the same time by lines and by slots at 340, 300, 500 and 450 KiB for each of 8, 16, 24
+ * and 32 blocks, and in registered memory at 140, 200, 390 and 360 (2026-11-26). */
 static bool is_too_much_for_lines(const weir_collective *collective, const weiri_work *work, bool zero_copy)
 {
     const bool twice = ((REDUCTIONS | 1u << WEIR_BROADCAST) >> work->kind & 1) != 0;
@@ -86,17 +101,22 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
     const uint64_t least = work->kind != WEIR_REDUCE_SCATTER ? 38 : pair ? 48 : 72;
     const uint64_t reduced = least + (pair ? limit / 2 : 2 * (uint64_t)limit);
     const uint64_t moved = work->kind == WEIR_ALLGATHER ? 70 : 200;
-    const uint64_t most = zero_copy ? (twice ? reduced : moved) : twice ? 300 : 600;
+    const uint64_t passed = (zero_copy ? 60 : 200) + 10 * (uint64_t)limit;
+    const uint64_t most = passes_on(collective, work) ? passed
+                          : zero_copy                 ? (twice ? reduced : moved)
+                          : twice                     ? 300
+                                                      : 600;
     return limit != 0 && work->bytes > limit * (most << 10);
 }
 
 /* True if the data goes by slots directly between buffers of users. Without an SM limit that is the fastest form on two
- * H200 from these sizes on. */
+ * H200 from these sizes on. A broadcast that ranks pass on is faster by lines wherever they have room: 8 MiB among four
+ * took 29 and 44 us. */
 static bool is_zero_copy(const weir_collective *collective, const weiri_work *work)
 {
     const bool reduces = (REDUCTIONS >> work->kind & 1) != 0;
-    return work->zero_copy && (work->piece > (reduces ? ZERO_COPY_LEAST : 2 * ZERO_COPY_LEAST) ||
-                               is_too_much_for_lines(collective, work, true));
+    const uint64_t least = passes_on(collective, work) ? UINT64_MAX : reduces ? ZERO_COPY_LEAST : 2 * ZERO_COPY_LEAST;
+    return work->zero_copy && (work->piece > least || is_too_much_for_lines(collective, work, true));
 }
 
 /* Whether packets take too long under an SM limit: a thread has more of them than it reads at once. Lines carry 15
@@ -117,7 +137,7 @@ static bool is_too_much_for_packets(const weir_collective *collective, const wei
     const uint64_t place = (uint64_t)weiri_choice_limit(collective) * WEIRI_PACKET_THREADS * 8;
     const uint64_t most = two_trips ? place : place * weir_batch_places(width);
     return most != 0 && has_room(collective, work, WEIR_FORM_LINES) &&
-           ((form == WEIR_FORM_ONCE && work->bytes > most) || (form == WEIR_FORM_PACKETS && work->piece > most));
+           ((form == WEIR_FORM_ONCE && work->bytes > most) || (form == WEIR_FORM_PACKETS && packet_piece(work) > most));
 }
 
 /* The row of the tuning file, or NULL: of those that fit the one with the greatest SM limit, and of equal limits the
@@ -145,9 +165,10 @@ static const weiri_row *look_up_own(const weir_collective *collective, const wei
     }
     for (size_t i = 0; i < OWN_ROWS; i++) {
         const weiri_row *row = &own_rows[i];
-        if ((row->kinds >> work->kind & 1) != 0 && collective->device.ranks <= row->ranks &&
-            work->bytes <= row->bytes && has_room(collective, work, row->form) &&
-            !is_too_much_for_packets(collective, work, row->form)) {
+        const bool fits = work->bytes <= row->bytes ||
+                          (row->form == WEIR_FORM_LINES && passes_on(collective, work)); /* as far as there is room */
+        if ((row->kinds >> work->kind & 1) != 0 && collective->device.ranks <= row->ranks && fits &&
+            has_room(collective, work, row->form) && !is_too_much_for_packets(collective, work, row->form)) {
             return row;
         }
     }
@@ -191,7 +212,7 @@ uint32_t weiri_choice_threads(const weir_collective *collective, weir_collective
 static uint32_t count_blocks(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
 {
     const uint32_t threads = weiri_choice_threads(collective, form, 1);
-    uint64_t items = (work->piece + 7) / 8;
+    uint64_t items = (packet_piece(work) + 7) / 8;
     if (form == WEIR_FORM_ONCE) {
         items = (work->bytes + 7) / 8;
     } else if (form == WEIR_FORM_LINES) {

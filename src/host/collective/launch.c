@@ -102,7 +102,10 @@ weir_status weiri_launch_move(const weir_collective *collective, const weiri_ste
                                         [WEIR_FORM_SLOTS] = WEIRI_MOVE_SLOTS };
     set_handle(collective, collective->now, &args->move.what, &args->collective);
     args->collective.lives = lives_of(collective, step, &args->move.what);
-    const uint32_t kernel = spreads(step, args) ? WEIRI_SPREAD : kernels[step->call.form];
+    const uint32_t kernel = args->move.relay != 0
+                                ? (step->call.form == WEIR_FORM_LINES ? WEIRI_RELAY_LINES : WEIRI_RELAY_SLOTS)
+                            : spreads(step, args) ? WEIRI_SPREAD
+                                                  : kernels[step->call.form];
     return launch(collective, weiri_collective_kernels[kernel], step, args);
 }
 

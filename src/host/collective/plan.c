@@ -86,6 +86,8 @@ static weiri_work work_of(const weir_collective *collective, const weir_collecti
     }
     if (reduces(q) && one) {
         work.piece = longest_part(own, ranks);
+    } else if (q->kind == WEIR_BROADCAST && ranks >= WEIRI_RELAY_RANKS && collective->rails.device.hosts <= 1) {
+        work.piece = longest_part(own, ranks - 1);
     }
     if (q->kind == WEIR_ALLREDUCE && collective->form == WEIR_FORM_COPIES) {
         work.copies = work.bytes == 0 || weiri_plan_registered(collective, q->recv, work.bytes) != NULL;
@@ -138,6 +140,25 @@ static void fill_move(const weir_collective *collective, const weir_collective_r
         m->send_bytes[k] = (one_sends && q->root != device->rank) || (one_receives && q->root != k) ? 0 : piece;
         m->recv_at[k] = one_sends ? 0 : piece * k;
         m->recv_bytes[k] = (one_sends && q->root != k) || (one_receives && q->root != device->rank) ? 0 : piece;
+    }
+}
+
+/* Fills in the parts of a broadcast, which the ranks behind the root pass on. */
+static void fill_relay(const weir_collective *collective, const weir_collective_request *q, weir_collective_form form,
+                       uint64_t bytes, weir_collective_move *m)
+{
+    const uint32_t ranks = collective->device.ranks;
+    m->send = (const char *)q->send;
+    m->recv = (char *)q->recv;
+    m->relay = 1 + q->root;
+    m->most = part_of(bytes, ranks - 1, form);
+    for (uint32_t k = 0; k < ranks; k++) {
+        const uint64_t at = m->most * (k < q->root ? k : k - 1);
+        const uint64_t left = at < bytes ? bytes - at : 0;
+        m->recv_at[k] = k == q->root ? 0 : at;
+        m->recv_bytes[k] = k == q->root ? bytes : left < m->most ? left : m->most;
+        m->send_at[k] = m->recv_at[k];
+        m->send_bytes[k] = m->recv_bytes[k];
     }
 }
 
@@ -250,7 +271,12 @@ static weir_status run_inside(weir_collective *collective, const char *name, con
     }
     weiri_move_args args;
     memset(&args, 0, sizeof args);
-    fill_move(collective, q, work.piece, &args.move);
+    const bool stages = form == WEIR_FORM_LINES || form == WEIR_FORM_SLOTS;
+    if (q->kind == WEIR_BROADCAST && stages && collective->device.ranks >= WEIRI_RELAY_RANKS) {
+        fill_relay(collective, q, form, work.bytes, &args.move);
+    } else {
+        fill_move(collective, q, q->count * weir_dtype_bytes(q->dtype), &args.move);
+    }
     return weiri_local_move(collective, &step, &args);
 }
 

@@ -24,6 +24,8 @@ typedef struct weir_collective_move {
     char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* mapped here; NULL without */
     uint32_t counted;                       /* send_bytes and recv_bytes are compared, not what.count */
     uint32_t in_place;                      /* received data overwrites sent data */
+    uint32_t relay; /* 1 and the root of a broadcast whose ranks pass parts on (impl/collective_relay.h); 0: none */
+    uint32_t reserved;
 } weir_collective_move;
 
 /* The packet of a word of this rank in the memory of `peer`. */
