@@ -272,7 +272,7 @@ typedef struct weir_collective_reduce {
     uint64_t bytes;
     uint64_t chunk; /* for slots: bytes of a round */
     uint32_t to;    /* a bit for each rank */
-    uint32_t reserved;
+    uint32_t apart; /* for slots: 1 and the rank that has no part, so the ranks behind it join the part before theirs */
     char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* for slots: mappings of the ranks' recv here, or NULL */
     char *peer_send[WEIR_COLLECTIVE_RANKS]; /* for weir_collective_reduce_zero_copy: mappings of their send */
 } weir_collective_reduce;

@@ -85,10 +85,16 @@ WEIR_FN void weir_slots_copy(char *dst, const char *src, int64_t bytes, weir_coo
 
 /* ---- reductions -------------------------------------------------------------------------------------------- */
 
-/* Bytes of part `rank` in a round that begins at `at` and has at most `span` bytes. */
+/* The number of the part that a rank joins. That of the rank that has none lies behind the data. */
+WEIR_FN uint32_t weir_slots_part(const weir_collective_reduce *r, uint32_t rank)
+{
+    return rank + 1 == r->apart ? WEIR_COLLECTIVE_RANKS : rank - (r->apart != 0 && rank >= r->apart);
+}
+
+/* Bytes of the part of `rank` in a round that begins at `at` and has at most `span` bytes. */
 WEIR_FN int64_t weir_slots_part_left(const weir_collective_reduce *r, uint32_t rank, uint64_t at, int64_t span)
 {
-    return weir_least(span, weir_part_left(r, rank, at));
+    return weir_least(span, weir_part_left(r, weir_slots_part(r, rank), at));
 }
 
 WEIR_FN void weir_slots_scatter(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t round,
@@ -100,7 +106,8 @@ WEIR_FN void weir_slots_scatter(const weir_dev_collective *c, const weir_collect
         WEIR_ROLLED
         for (uint32_t k = 0; k + 1 < c->ranks; k++) {
             const uint32_t peer = weir_slots_peer(c, k, column);
-            weir_slots_copy(weir_slot_at(c, peer, 0, round, column) + done, r->send + peer * r->part + at + done,
+            weir_slots_copy(weir_slot_at(c, peer, 0, round, column) + done,
+                            r->send + weir_slots_part(r, peer) * r->part + at + done,
                             weir_slots_part_left(r, peer, at + done, weir_least((int64_t)turn, span - (int64_t)done)),
                             coop);
         }
@@ -336,7 +343,7 @@ WEIR_FN void weir_slots_join(const weir_dev_collective *c, const weir_collective
 /* The place in recv of the results of a range that begins at byte `at` of this rank's part. */
 WEIR_FN uint64_t weir_slots_place(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t at)
 {
-    return r->to != 0 ? c->rank * r->part + at : at;
+    return r->to != 0 ? weir_slots_part(r, c->rank) * r->part + at : at;
 }
 
 /* Joins the data of one round that came through slots. */
@@ -345,7 +352,7 @@ WEIR_FN void weir_slots_join_round(const weir_dev_collective *c, const weir_coll
                                    weir_coop coop)
 {
     weir_slots_work w;
-    w.own = r->send + c->rank * r->part + at;
+    w.own = r->send + weir_slots_part(r, c->rank) * r->part + at;
     w.in = weir_slots_in(c, 0, round, column);
     w.pull = NULL;
     w.pulled = 0;
@@ -362,7 +369,7 @@ WEIR_FN void weir_slots_gather(const weir_dev_collective *c, const weir_collecti
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
-        weir_slots_copy(r->recv + peer * r->part + at, in + peer * c->slot_bytes,
+        weir_slots_copy(r->recv + weir_slots_part(r, peer) * r->part + at, in + peer * c->slot_bytes,
                         weir_slots_part_left(r, peer, at, span), coop);
     }
 }
