@@ -309,8 +309,8 @@ void random_cases(weirt_rank *rank)
     bench_close(&b);
 }
 
-// Parts with the elements of one rank, some behind an empty part. Three ranks and more all join some of the elements,
-// as in a reduce.
+// Parts with the elements of one rank, some behind an empty part. Three ranks and more all join, or pass on, some of
+// the elements, as in a reduce or a broadcast.
 void one_extent(weirt_rank *rank)
 {
     const Setting *s = static_cast<const Setting *>(rank->arg);
@@ -328,8 +328,12 @@ void one_extent(weirt_rank *rank)
         part.extents[n % rank->size] = { n, s->elements - n };
         c.parts.push_back(part);
         fine = run_case(&b, c, 0, n);
+        c.joins = false;
+        fine = fine && run_case(&b, c, 0, n);
     }
-    WEIRT_EXPECT(rank, (b.collective->logged[WEIR_REDUCE] != 0) == (rank->size > 2));
+    for (const weir_collective_kind kind : { WEIR_REDUCE, WEIR_BROADCAST }) {
+        WEIRT_EXPECT(rank, (b.collective->logged[kind] != 0) == (rank->size > 2));
+    }
     bench_close(&b);
 }
 
@@ -642,7 +646,7 @@ TEST_P(CollectiveParts, RandomBetweenHosts)
     run_all(stage(), { 4 }, random_cases, { WEIR_FORM_AUTO, 2, 1, false, 2, 4, 300 });
 }
 
-TEST_P(CollectiveParts, OneExtentIsReduced)
+TEST_P(CollectiveParts, OneExtentIsABroadcastOrAReduce)
 {
     run_all(stage(), { 4, 2, 3, 8 }, one_extent, { WEIR_FORM_SLOTS, 2, 1, false, 0, 0, 1900 });
     run_all(stage(), { 3 }, one_extent, { WEIR_FORM_SLOTS, 3, 1, true, 0, 0, 700 });

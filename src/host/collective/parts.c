@@ -5,15 +5,17 @@
  * place. Offsets from 4 Gi elements on, and more than 4 GiB of one rank in one launch, make the rows of a launch wide.
  *
  * All ranks know all extents, so no counts travel. Each launch carries the digest of all parts of the call, which the
- * ranks compare. If a launch by slots joins one extent alone, it is a reduce. Between hosts each extent is a broadcast
- * or a reduce. The ranks compare the digest before, in steps without data. */
+ * ranks compare. A launch of one extent alone is a broadcast, or (by slots) a reduce. Between hosts each extent is one.
+ * The ranks compare the digest before, in steps without data. */
 #include <stdio.h>
 #include <string.h>
 
 #include "src/host/base/error.h"
 #include "src/host/collective/collective.h"
 
-#define REDUCE_RANKS 3u /* from here on a root receives less of a reduce than of a reduce_scatter to it alone */
+#define WEIRI_RELAY_RANKS                                                                             \
+    3u /* from here on a root sends less of a broadcast, and receives less of a reduce, than as parts \
+        */
 #define PARTS_NAMED_MOST 0xfffeu /* the word that ranks compare has 16 bits for the number of parts */
 
 typedef struct parts_call {
@@ -284,20 +286,27 @@ static const weir_part *only_extent(const parts_call *call, uint32_t first, uint
     return only;
 }
 
-/* Joins the elements of one rank. All ranks join a part of them, and the root receives the results. If the root joined
- * all elements, it would receive those of every other rank. */
-static weir_status reduce_to(const parts_call *call, const weir_part *part, uint32_t root)
+/* The elements of one rank as a broadcast or a reduce. */
+static weir_collective_request request_of(const parts_call *call, const weir_part *part, uint32_t root)
 {
+    const bool is_root = root == call->collective->rank;
+    const uint64_t at = part->extents[root].at * weir_dtype_bytes(part->dtype);
+    weir_collective_request q = { .kind = call->joins ? WEIR_REDUCE : WEIR_BROADCAST,
+                                  .dtype = part->dtype,
+                                  .op = call->op,
+                                  .root = root,
+                                  .count = part->extents[root].count };
+    q.send = call->joins ? (const char *)part->send + at : is_root ? part->send : NULL;
+    q.recv = !call->joins ? (char *)part->recv + at : is_root ? part->recv : NULL;
+    return q;
+}
+
+/* Runs a launch whose elements are those of one rank. In a broadcast or a reduce all ranks pass on, or join, some of
+ * them. As parts, the rank would send all of them to each other one, or receive them from each. */
+static weir_status run_alone(const parts_call *call, const weir_part *part, uint32_t root)
+{
+    const weir_collective_request q = request_of(call, part, root);
     const weiri_call as = call_of(call);
-    const weir_collective_request q = {
-        .kind = WEIR_REDUCE,
-        .dtype = part->dtype,
-        .op = call->op,
-        .root = root,
-        .count = part->extents[root].count,
-        .send = span_of(part->send, part->extents[root], weir_dtype_bytes(part->dtype)).data,
-        .recv = root == call->collective->rank ? part->recv : NULL
-    };
     return weiri_plan_run_as(call->collective, call->name, &q, &as, call->digest, call->stream);
 }
 
@@ -322,10 +331,10 @@ static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
     if (status != WEIR_OK) {
         return status;
     }
-    if (call->joins && form == WEIR_FORM_SLOTS && call->collective->device.ranks >= REDUCE_RANKS) {
+    if ((!call->joins || form == WEIR_FORM_SLOTS) && call->collective->device.ranks >= WEIRI_RELAY_RANKS) {
         const weir_part *only = only_extent(call, first, *end, &root);
         if (only != NULL) {
-            return reduce_to(call, only, root);
+            return run_alone(call, only, root);
         }
     }
     weiri_step step = {
@@ -375,23 +384,13 @@ static weir_status compare(const parts_call *call)
 
 static weir_status run_between(const parts_call *call)
 {
-    const uint32_t rank = call->collective->rank;
     weir_status status = compare(call);
     for (uint32_t i = 0; i < call->n; i++) {
-        const weir_part *part = &call->parts[i];
         for (uint32_t k = 0; k < call->collective->size && status == WEIR_OK; k++) {
-            const uint64_t at = part->extents[k].at * weir_dtype_bytes(part->dtype);
-            weir_collective_request q = { .kind = call->joins ? WEIR_REDUCE : WEIR_BROADCAST,
-                                          .dtype = part->dtype,
-                                          .op = call->op,
-                                          .root = k,
-                                          .count = part->extents[k].count };
-            if (q.count == 0) {
-                continue;
+            const weir_collective_request q = request_of(call, &call->parts[i], k);
+            if (q.count != 0) {
+                status = weiri_plan_run(call->collective, call->name, &q, call->stream);
             }
-            q.send = call->joins ? (const char *)part->send + at : k == rank ? part->send : NULL;
-            q.recv = !call->joins ? (char *)part->recv + at : k == rank ? part->recv : NULL;
-            status = weiri_plan_run(call->collective, call->name, &q, call->stream);
         }
     }
     return status;
