@@ -1317,7 +1317,7 @@ MUTANTS = [
     Mutant("reduce-apart", DEVICE + "impl/collective_slots.h", "weir_slots_part", "rank >= r->apart", "rank > r->apart",
            "the rank behind the root joins the part of the next one",
            collective("Collective", "LargeReducesToEachRoot")),
-    Mutant("relay-root", DEVICE + "impl/collective_relay.h", "weir_relay_take_round", "m->recv != m->send", "false",
+    Mutant("relay-root", DEVICE + "impl/collective_relay.h", "weir_relay_take_round", "m->recv != m->send", "0",
            "the root's recv stays empty", collective("Collective", "SizesSlots")),
     Mutant("parts-reduce-call", HOST + "collective/plan.c", "run_inside", "step.call = *as;", ";",
            "the ranks of a part that is reduced compare a reduce",
