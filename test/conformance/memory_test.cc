@@ -22,9 +22,7 @@ char byte_of(uint64_t seed, uint64_t position) { return weirt_pattern((uint32_t)
 bool write_bytes(weirt_rank *rank, weir_comm *comm, weir_memory *memory, uint64_t at, uint64_t bytes, uint64_t seed)
 {
     std::vector<char> data(bytes);
-    for (uint64_t i = 0; i < bytes; i++) {
-        data[i] = byte_of(seed, i);
-    }
+    weirt_data_fill(data.data(), bytes, static_cast<uint32_t>(seed), seed >> 32);
     return WEIRT_OK(
         rank, weir_device_copy(weir_comm_device(comm), (char *)weir_memory_pointer(memory) + at, data.data(), bytes));
 }
@@ -36,14 +34,12 @@ bool has_bytes(weirt_rank *rank, weir_comm *comm, weir_memory *memory, uint64_t 
                                          bytes))) {
         return false;
     }
-    for (uint64_t i = 0; i < bytes; i++) {
-        if (data[i] != byte_of(seed, i)) {
-            weirt_fail(rank, __FILE__, __LINE__, "wrong byte at %llu of %llu", (unsigned long long)(at + i),
-                       (unsigned long long)bytes);
-            return false;
-        }
+    const uint64_t wrong = weirt_data_wrong(data.data(), bytes, static_cast<uint32_t>(seed), seed >> 32);
+    if (wrong < bytes) {
+        weirt_fail(rank, __FILE__, __LINE__, "wrong byte at %llu of %llu", (unsigned long long)(at + wrong),
+                   (unsigned long long)bytes);
     }
-    return true;
+    return wrong == bytes;
 }
 
 bool has_zeros(weirt_rank *rank, weir_comm *comm, weir_memory *memory, uint64_t at, uint64_t bytes)

@@ -178,24 +178,26 @@ WEIR_FN weir_status mesh_move(const mesh_args *args, weir_coop grid)
 WEIR_FN void mesh_fill(const mesh_args *args, uint64_t iteration, weir_coop grid)
 {
     for (uint32_t rank = 0; rank < args->ranks; rank++) {
-        for (uint64_t k = grid.rank; k < args->slot; k += grid.size) {
-            args->local[mesh_arrived(args, rank) + k] = MESH_GUARD;
-            args->local[mesh_leaves(args, rank) + k] = mesh_pattern(args->rank, rank, iteration, k);
-        }
+        const uint64_t seed = weirt_pattern_seed(mesh_sender(args->rank, rank), iteration);
+        weirt_same_fill(args->local + mesh_arrived(args, rank), args->slot, MESH_GUARD, grid);
+        weirt_pattern_fill(args->local + mesh_leaves(args, rank), args->slot, seed, 0, grid);
     }
 }
 
 WEIR_FN void mesh_check(const mesh_args *args, uint64_t iteration, weir_coop grid)
 {
     for (uint32_t rank = 0; rank < args->ranks; rank++) {
-        for (uint64_t k = grid.rank; k < args->slot; k += grid.size) {
-            const int data = rank != args->rank && k < args->bytes;
-            const char right = data ? mesh_pattern(rank, args->rank, iteration, k) : MESH_GUARD;
-            if (args->local[mesh_arrived(args, rank) + k] != right) {
-                weir_arch_add_relaxed_sys_u64(&args->report->wrong, 1);
-                weir_arch_store_relaxed_sys_u64(&args->report->wrong_peer, rank);
-                weir_arch_store_relaxed_sys_u64(&args->report->wrong_position, k);
-            }
+        const char *arrived = args->local + mesh_arrived(args, rank);
+        const uint64_t bytes = rank != args->rank ? args->bytes : 0;
+        const uint64_t seed = weirt_pattern_seed(mesh_sender(rank, args->rank), iteration);
+        uint64_t wrong = weirt_pattern_wrong(arrived, bytes, seed, grid);
+        if (wrong == bytes) {
+            wrong += weirt_same_wrong(arrived + bytes, args->slot - bytes, MESH_GUARD, grid);
+        }
+        if (wrong < args->slot) {
+            weir_arch_add_relaxed_sys_u64(&args->report->wrong, 1);
+            weir_arch_store_relaxed_sys_u64(&args->report->wrong_peer, rank);
+            weir_arch_store_relaxed_sys_u64(&args->report->wrong_position, wrong);
         }
     }
 }

@@ -344,14 +344,14 @@ bool right_bytes(weirt_rank *rank, mesh_bench *b, uint64_t bytes)
         return false;
     }
     for (uint32_t from = 0; from < rank->size; from++) {
-        for (uint64_t k = 0; k < SLOT; k++) {
-            const bool data = from != rank->rank && k < bytes;
-            const char right = data ? mesh_pattern(from, rank->rank, bytes, k) : static_cast<char>(MESH_GUARD);
-            if (got[slot_at(from) + k] != right) {
-                weirt_fail(rank, __FILE__, __LINE__, "%llu bytes by host threads: byte %llu of rank %u is wrong",
-                           static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(k), from);
-                return false;
-            }
+        std::vector<char> right(SLOT, MESH_GUARD);
+        if (from != rank->rank) {
+            weirt_data_fill(right.data(), bytes, mesh_sender(from, rank->rank), bytes);
+        }
+        if (std::memcmp(&got[slot_at(from)], right.data(), SLOT) != 0) {
+            weirt_fail(rank, __FILE__, __LINE__, "%llu bytes by host threads: those of rank %u are wrong",
+                       static_cast<unsigned long long>(bytes), from);
+            return false;
         }
     }
     return true;
@@ -361,9 +361,7 @@ bool host_round(weirt_rank *rank, mesh_bench *b, uint64_t bytes)
 {
     std::vector<char> data(2 * rank->size * SLOT, MESH_GUARD);
     for (uint32_t to = 0; to < rank->size; to++) {
-        for (uint64_t k = 0; k < SLOT; k++) {
-            data[slot_at(rank->size + to) + k] = mesh_pattern(rank->rank, to, bytes, k);
-        }
+        weirt_data_fill(&data[slot_at(rank->size + to)], SLOT, mesh_sender(rank->rank, to), bytes);
     }
     bool good =
         WEIRT_OK(rank, weir_device_copy(b->comm.device, weir_memory_pointer(b->local), data.data(), data.size())) &&

@@ -31,7 +31,7 @@ WEIR_KERNEL(port_count, port_count_args)
     }
     for (uint64_t round = 0; round < args->rounds && status == WEIR_OK; round++) {
         for (uint64_t i = 0; i < args->bytes; i++) {
-            args->local[from + i] = port_pattern(args->rank, round, i);
+            args->local[from + i] = weirt_pattern(args->rank, round, i);
         }
         status = weir_dev_port_channel_put(channel, to, from, args->bytes, weir_coop_thread(coop), NULL);
         if (status == WEIR_OK) {
@@ -42,7 +42,7 @@ WEIR_KERNEL(port_count, port_count_args)
                                      weir_dev_semaphore_note(&channel->semaphore, WEIR_DOING_WAIT));
         }
         for (uint64_t i = 0; i < args->bytes && status == WEIR_OK; i++) {
-            if (args->local[to + i] != port_pattern(args->peer, round, i)) {
+            if (args->local[to + i] != weirt_pattern(args->peer, round, i)) {
                 args->report->wrong = 1;
             }
         }

@@ -121,9 +121,7 @@ void moves_by_blocks(weirt_rank *rank)
     std::vector<char> data(half);
     const bool open = b.open(rank, 0, half);
     if (open && rank->rank == 0) {
-        for (uint64_t i = 0; i < half; i++) {
-            data[i] = port_pattern(0, 1, i);
-        }
+        weirt_data_fill(data.data(), half, 0, 1);
         port_blocks_args args = {};
         args.channel = b.device;
         args.report = b.device_report();
@@ -142,11 +140,7 @@ void moves_by_blocks(weirt_rank *rank)
     } else {
         if (open && b.call(rank, b.device, { { SCRIPT_WAIT, 0, 0, 0, 0, 0 } }) && b.ended(rank, { WEIR_OK }) &&
             b.read(rank, half, data.data(), half)) {
-            uint64_t wrong = 0;
-            for (uint64_t i = 0; i < half; i++) {
-                wrong += data[i] != port_pattern(0, 1, i);
-            }
-            WEIRT_EXPECT(rank, wrong == 0);
+            WEIRT_EXPECT(rank, weirt_data_wrong(data.data(), half, 0, 1) == half);
         }
         weirt_barrier(rank);
     }
@@ -219,7 +213,7 @@ void to_itself(weirt_rank *rank)
     }
     std::vector<char> data(4099);
     for (uint64_t i = 0; i < data.size(); i++) {
-        data[i] = port_pattern(rank->rank, 77, i);
+        data[i] = weirt_pattern(rank->rank, 77, i);
     }
     std::vector<char> got(data.size());
     if (right && b.write(rank, 0, data.data(), data.size()) &&
@@ -356,7 +350,7 @@ void copy_fails(weirt_rank *rank)
         weir_port_channel *channel = nullptr;
         copies_failed = 0;
         for (uint64_t i = 0; i < half; i += step) {
-            data[i] = port_pattern(rank->rank, static_cast<uint32_t>(nth), i);
+            data[i] = weirt_pattern(rank->rank, static_cast<uint32_t>(nth), i);
         }
         open = open && b.add(rank, tag++, WEIR_SEMAPHORE_HOST, &semaphore, &channel) &&
                b.write(rank, 0, data.data(), half) && weirt_barrier(rank) &&
@@ -367,7 +361,7 @@ void copy_fails(weirt_rank *rank)
                WEIRT_OK(rank, weir_port_channel_flush(b.channel)) && weirt_barrier(rank) &&
                b.read(rank, half, data.data(), half);
         for (uint64_t i = 0; i < half && open; i += step) {
-            open = WEIRT_EXPECT(rank, data[i] == port_pattern(b.peer, static_cast<uint32_t>(nth), i));
+            open = WEIRT_EXPECT(rank, data[i] == weirt_pattern(b.peer, static_cast<uint32_t>(nth), i));
         }
         (void)weirt_barrier(rank);
         weir_port_channel_destroy(channel);
@@ -401,9 +395,7 @@ void host_moves(weirt_rank *rank)
     for (uint64_t bytes : all) {
         uint64_t ticket = 0;
         round++;
-        for (uint64_t i = 0; i < bytes; i++) {
-            mine[i] = port_pattern(rank->rank, round, i);
-        }
+        weirt_data_fill(mine.data(), bytes, rank->rank, round);
         if (!open || !b.write(rank, 5, mine.data(), bytes) || !weirt_barrier(rank)) {
             break;
         }
@@ -419,16 +411,12 @@ void host_moves(weirt_rank *rank)
         open = open && WEIRT_OK(rank, weir_semaphore_wait(b.semaphore, weirt_timeout_ms())) &&
                WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(b.semaphore)) &&
                b.read(rank, half + 3, theirs.data(), bytes);
-        for (uint64_t i = 0; open && i < bytes; i++) {
-            open = WEIRT_EXPECT(rank, theirs[i] == port_pattern(b.peer, round, i));
-        }
+        open = open && WEIRT_EXPECT(rank, weirt_data_wrong(theirs.data(), bytes, b.peer, round) == bytes);
         open = open && weirt_barrier(rank) &&
                WEIRT_OK(rank, weir_port_channel_get(b.channel, 5, half + 7, bytes, &ticket)) &&
                WEIRT_OK(rank, weir_port_channel_wait(b.channel, ticket, weirt_timeout_ms())) &&
                b.read(rank, half + 7, theirs.data(), bytes);
-        for (uint64_t i = 0; open && i < bytes; i++) {
-            open = WEIRT_EXPECT(rank, theirs[i] == port_pattern(b.peer, round, i));
-        }
+        open = open && WEIRT_EXPECT(rank, weirt_data_wrong(theirs.data(), bytes, b.peer, round) == bytes);
         open = weirt_barrier(rank) && open;
     }
     b.close(rank, true);

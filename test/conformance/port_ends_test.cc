@@ -66,9 +66,7 @@ constexpr uint64_t SIGNALS = 30;
 void write_pattern(weirt_rank *rank, port_bench *b, uint64_t iteration)
 {
     std::vector<char> data(BYTES);
-    for (uint64_t i = 0; i < BYTES; i++) {
-        data[i] = port_pattern(rank->rank, iteration, i);
-    }
+    weirt_data_fill(data.data(), BYTES, rank->rank, iteration);
     (void)b->write(rank, AT, data.data(), BYTES);
 }
 
@@ -76,13 +74,10 @@ void write_pattern(weirt_rank *rank, port_bench *b, uint64_t iteration)
 void expect_pattern(weirt_rank *rank, port_bench *b, uint64_t iteration)
 {
     std::vector<char> data(HALF);
-    uint64_t wrong = 0;
+    std::vector<char> right(HALF);
+    weirt_data_fill(&right[AT], BYTES, b->peer, iteration);
     if (b->read(rank, HALF, data.data(), HALF)) {
-        for (uint64_t i = 0; i < HALF; i++) {
-            const bool sent = i >= AT && i < AT + BYTES;
-            wrong += data[i] != (sent ? port_pattern(b->peer, iteration, i - AT) : 0);
-        }
-        WEIRT_EXPECT(rank, wrong == 0);
+        WEIRT_EXPECT(rank, data == right);
     }
 }
 

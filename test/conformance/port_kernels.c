@@ -36,14 +36,11 @@ WEIR_FN int port_in_team(const port_transfer_args *args, weir_coop grid)
 WEIR_FN void port_prepare(const port_transfer_args *args, uint64_t iteration, uint64_t from, uint64_t to,
                           uint64_t bytes, weir_coop team)
 {
-    for (uint64_t i = team.rank; i < bytes; i += team.size) {
-        args->local[from + i] = port_pattern(args->rank, iteration, i);
-        args->local[args->half + to + i] = (char)~port_pattern(args->peer, iteration, i);
-    }
-    for (uint64_t i = team.rank; i < PORT_GUARD; i += team.size) {
-        args->local[args->half + to - PORT_GUARD + i] = 0x5a;
-        args->local[args->half + to + bytes + i] = 0x5a;
-    }
+    char *arrives = args->local + args->half + to;
+    weirt_pattern_fill(args->local + from, bytes, weirt_pattern_seed(args->rank, iteration), 0, team);
+    weirt_pattern_fill(arrives, bytes, weirt_pattern_seed(args->peer, iteration), UINT64_MAX, team);
+    weirt_same_fill(arrives - PORT_GUARD, PORT_GUARD, 0x5a, team);
+    weirt_same_fill(arrives + bytes, PORT_GUARD, 0x5a, team);
 }
 
 WEIR_FN void port_note_wrong(const port_transfer_args *args, uint64_t bytes, uint64_t position)
@@ -57,15 +54,13 @@ WEIR_FN void port_compare(const port_transfer_args *args, uint64_t iteration, ui
                           weir_coop team)
 {
     const char *arrived = args->local + args->half + to;
-    for (uint64_t i = team.rank; i < bytes; i += team.size) {
-        if (arrived[i] != port_pattern(args->peer, iteration, i)) {
-            port_note_wrong(args, bytes, i);
-        }
+    const uint64_t wrong = weirt_pattern_wrong(arrived, bytes, weirt_pattern_seed(args->peer, iteration), team);
+    if (wrong < bytes) {
+        port_note_wrong(args, bytes, wrong);
     }
-    for (uint64_t i = team.rank; i < PORT_GUARD; i += team.size) {
-        if (arrived[(int64_t)i - PORT_GUARD] != 0x5a || arrived[bytes + i] != 0x5a) {
-            port_note_wrong(args, bytes, UINT64_MAX);
-        }
+    if (weirt_same_wrong(arrived - PORT_GUARD, PORT_GUARD, 0x5a, team) < PORT_GUARD ||
+        weirt_same_wrong(arrived + bytes, PORT_GUARD, 0x5a, team) < PORT_GUARD) {
+        port_note_wrong(args, bytes, UINT64_MAX);
     }
 }
 

@@ -2,6 +2,7 @@
 #ifndef WEIRT_PORT_KERNELS_H
 #define WEIRT_PORT_KERNELS_H
 
+#include "test/harness/pattern.h"
 #include "weir/device/kernel.h"
 #include "weir/device/port_channel.h"
 
@@ -51,13 +52,6 @@ typedef struct port_transfer_args {
     uint32_t peer;
     uint32_t seed;
 } port_transfer_args;
-
-WEIR_FN char port_pattern(uint32_t rank, uint64_t iteration, uint64_t position)
-{
-    uint64_t mixed =
-        (position + 1) * 0x9e3779b97f4a7c15u + iteration * 0xc2b2ae3d27d4eb4fu + rank * 0x165667b19e3779f9u;
-    return (char)(mixed >> 40);
-}
 
 /* One thread makes one request, and waits for its ticket. */
 typedef struct port_request_args {

@@ -30,7 +30,7 @@ bool align(weirt_rank *rank, port_bench *b, uint64_t bytes, bool get)
 {
     std::vector<char> data(SLOTS_BYTES);
     for (uint64_t i = 0; i < SLOTS_BYTES; i++) {
-        data[i] = port_pattern(rank->rank, bytes, i);
+        data[i] = weirt_pattern(rank->rank, bytes, i);
     }
     const std::vector<char> empty(SLOTS_BYTES, 0x5a);
     if (!b->write(rank, 0, data.data(), SLOTS_BYTES) || !b->write(rank, b->half, empty.data(), SLOTS_BYTES) ||
@@ -50,7 +50,7 @@ bool align(weirt_rank *rank, port_bench *b, uint64_t bytes, bool get)
         const uint64_t slot = i / SLOT;
         const uint64_t at = i % SLOT - slot % ALIGNMENTS; // wraps around before the transfer's first byte
         const char expected =
-            at < bytes ? port_pattern(b->peer, bytes, SLOT * slot + slot / ALIGNMENTS + at) : static_cast<char>(0x5a);
+            at < bytes ? weirt_pattern(b->peer, bytes, SLOT * slot + slot / ALIGNMENTS + at) : static_cast<char>(0x5a);
         right = WEIRT_EXPECT(rank, data[i] == expected);
     }
     return weirt_barrier(rank) && right;
@@ -122,9 +122,7 @@ void behind(weirt_rank *rank)
     weir_semaphore *semaphore = nullptr;
     weir_port_channel *channel = nullptr;
     std::vector<char> data(half);
-    for (uint64_t i = 0; i < half; i++) {
-        data[i] = port_pattern(rank->rank, 2, i);
-    }
+    weirt_data_fill(data.data(), half, rank->rank, 2);
     if (b.open(rank, 0, half) && b.add(rank, 9, WEIR_SEMAPHORE_HOST, &semaphore, &channel) &&
         b.write(rank, 0, data.data(), half) && weirt_barrier(rank)) {
         bool good = WEIRT_OK(rank, weir_port_channel_put(channel, half, 0, large, nullptr));
@@ -137,13 +135,12 @@ void behind(weirt_rank *rank)
             good = WEIRT_OK(rank, weir_semaphore_wait(semaphore, weirt_timeout_ms())) &&
                    b.read(rank, half + large + 5 + 8 * i, word, sizeof word);
             for (uint64_t k = 0; k < sizeof word && good; k++) {
-                good = WEIRT_EXPECT(rank, word[k] == port_pattern(b.peer, 2, large + 5 + 8 * i + k));
+                good = WEIRT_EXPECT(rank, word[k] == weirt_pattern(b.peer, 2, large + 5 + 8 * i + k));
             }
         }
         WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(semaphore));
-        good = good && b.read(rank, half, data.data(), large);
-        for (uint64_t i = 0; i < large && good; i++) {
-            good = WEIRT_EXPECT(rank, data[i] == port_pattern(b.peer, 2, i));
+        if (good && b.read(rank, half, data.data(), large)) {
+            WEIRT_EXPECT(rank, weirt_data_wrong(data.data(), large, b.peer, 2) == large);
         }
         WEIRT_OK(rank, weir_port_channel_flush(channel));
         WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(semaphore));
@@ -167,9 +164,7 @@ void flushed(weirt_rank *rank)
     constexpr uint64_t half = (5 << 20) + 1;
     port_bench b;
     std::vector<char> data(half);
-    for (uint64_t i = 0; i < half; i++) {
-        data[i] = port_pattern(rank->rank, 3, i);
-    }
+    weirt_data_fill(data.data(), half, rank->rank, 3);
     if (b.open(rank, 0, half) && b.write(rank, 0, data.data(), half) && weirt_barrier(rank)) {
         if (b.call(rank, b.device,
                    { { SCRIPT_PUT, 0, half, 0, half, 0 },
@@ -178,9 +173,8 @@ void flushed(weirt_rank *rank)
                      { SCRIPT_POLL, 0, 0, 0, 0, 0 } })) {
             b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_OK, WEIR_PENDING });
         }
-        bool good = b.read(rank, half, data.data(), half);
-        for (uint64_t i = 0; i < half && good; i++) {
-            good = WEIRT_EXPECT(rank, data[i] == port_pattern(b.peer, 3, i));
+        if (b.read(rank, half, data.data(), half)) {
+            WEIRT_EXPECT(rank, weirt_data_wrong(data.data(), half, b.peer, 3) == half);
         }
         weirt_barrier(rank);
         if (b.call(rank, b.device,
@@ -202,7 +196,7 @@ void flushed(weirt_rank *rank)
             WEIRT_OK(rank, weir_port_channel_wait(b.channel, ticket, weirt_timeout_ms())) &&
             b.read(rank, 2 * half - sizeof last, last, sizeof last)) {
             for (uint64_t i = 0; i < sizeof last; i++) {
-                WEIRT_EXPECT(rank, last[i] == port_pattern(b.peer, 3, half - sizeof last + i));
+                WEIRT_EXPECT(rank, last[i] == weirt_pattern(b.peer, 3, half - sizeof last + i));
             }
         }
     }
@@ -459,7 +453,7 @@ void far_offsets(weirt_rank *rank)
         b.exchange(rank, mine, 8, &theirs) && WEIRT_OK(rank, weir_port_channel_attach(b.channel, mine, &src)) &&
         WEIRT_OK(rank, weir_port_channel_attach(b.channel, theirs, &dst))) {
         for (uint64_t i = 0; i < sizeof word; i++) {
-            word[i] = port_pattern(rank->rank, 9, i);
+            word[i] = weirt_pattern(rank->rank, 9, i);
         }
         weir_request request = port_request(WEIR_REQUEST_PUT, far + 100, far, sizeof word);
         request.local = src;
@@ -471,7 +465,7 @@ void far_offsets(weirt_rank *rank)
         weirt_barrier(rank);
         WEIRT_OK(rank, weir_device_copy(b.comm.device, got, base + far + 100, sizeof got));
         for (uint64_t i = 0; i < sizeof got; i++) {
-            WEIRT_EXPECT(rank, got[i] == port_pattern(b.peer, 9, i));
+            WEIRT_EXPECT(rank, got[i] == weirt_pattern(b.peer, 9, i));
         }
         request.remote_offset = far + 4096 - 15;
         uint64_t ticket = 0;

@@ -4,27 +4,20 @@
 WEIR_FN void port_packets_prepare(const port_packets_args *args, uint64_t round, uint64_t from, uint64_t to,
                                   uint64_t bytes, weir_coop team)
 {
-    for (uint64_t i = team.rank; i < bytes; i += team.size) {
-        args->local[from + i] = port_pattern(args->rank, round, i);
-        args->local[to + i] = (char)~port_pattern(args->peer, round, i);
-    }
-    for (uint64_t i = team.rank; i < PORT_GUARD; i += team.size) {
-        args->local[to - PORT_GUARD + i] = 0x5a;
-        args->local[to + bytes + i] = 0x5a;
-    }
+    char *arrives = args->local + to;
+    weirt_pattern_fill(args->local + from, bytes, weirt_pattern_seed(args->rank, round), 0, team);
+    weirt_pattern_fill(arrives, bytes, weirt_pattern_seed(args->peer, round), UINT64_MAX, team);
+    weirt_same_fill(arrives - PORT_GUARD, PORT_GUARD, 0x5a, team);
+    weirt_same_fill(arrives + bytes, PORT_GUARD, 0x5a, team);
 }
 
 WEIR_FN uint64_t port_packets_compare(const port_packets_args *args, uint64_t round, uint64_t to, uint64_t bytes,
                                       weir_coop team)
 {
-    uint64_t wrong = 0;
-    for (uint64_t i = team.rank; i < bytes; i += team.size) {
-        wrong += args->local[to + i] != port_pattern(args->peer, round, i);
-    }
-    for (uint64_t i = team.rank; i < PORT_GUARD; i += team.size) {
-        wrong += args->local[to - PORT_GUARD + i] != 0x5a;
-        wrong += args->local[to + bytes + i] != 0x5a;
-    }
+    const char *arrived = args->local + to;
+    uint64_t wrong = weirt_pattern_wrong(arrived, bytes, weirt_pattern_seed(args->peer, round), team) < bytes;
+    wrong += weirt_same_wrong(arrived - PORT_GUARD, PORT_GUARD, 0x5a, team) < PORT_GUARD;
+    wrong += weirt_same_wrong(arrived + bytes, PORT_GUARD, 0x5a, team) < PORT_GUARD;
     return wrong;
 }
 

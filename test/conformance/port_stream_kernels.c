@@ -4,15 +4,15 @@
 WEIR_FN void port_round_fill(const port_round_args *args, uint64_t round, uint64_t at, uint64_t bytes)
 {
     for (uint64_t i = 0; i < bytes; i++) {
-        args->local[at + i] = port_pattern(args->rank, round, at + i);
-        args->local[STREAM_HALF + at + i] = (char)~port_pattern(args->peer, round, at + i);
+        args->local[at + i] = weirt_pattern(args->rank, round, at + i);
+        args->local[STREAM_HALF + at + i] = (char)~weirt_pattern(args->peer, round, at + i);
     }
 }
 
 WEIR_FN void port_round_compare(const port_round_args *args, uint64_t round, uint64_t at, uint64_t bytes)
 {
     for (uint64_t i = 0; i < bytes; i++) {
-        if (args->local[STREAM_HALF + at + i] != port_pattern(args->peer, round, at + i)) {
+        if (args->local[STREAM_HALF + at + i] != weirt_pattern(args->peer, round, at + i)) {
             args->report->wrong = 1;
             args->report->wrong_position = at + i;
             args->report->value = round;

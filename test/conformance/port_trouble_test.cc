@@ -457,9 +457,7 @@ void let_go(weirt_rank *rank)
         WEIRT_OK(rank, weir_port_channel_attach(b.channel, theirs, &dst))) {
         char *base = static_cast<char *>(weir_memory_pointer(mine));
         std::vector<char> data(bytes);
-        for (uint64_t i = 0; i < bytes; i++) {
-            data[i] = port_pattern(rank->rank, 1, i);
-        }
+        weirt_data_fill(data.data(), bytes, rank->rank, 1);
         WEIRT_OK(rank, weir_device_copy(b.comm.device, base, data.data(), bytes));
         weir_request request = port_request(WEIR_REQUEST_PUT, bytes, 0, bytes);
         request.local = src;
@@ -472,11 +470,7 @@ void let_go(weirt_rank *rank)
         WEIRT_OK(rank, weir_port_channel_flush(b.channel));
         weirt_barrier(rank);
         WEIRT_OK(rank, weir_device_copy(b.comm.device, data.data(), base + bytes, bytes));
-        for (uint64_t i = 0; i < bytes; i++) {
-            if (!WEIRT_EXPECT(rank, data[i] == port_pattern(b.peer, 1, i))) {
-                break;
-            }
-        }
+        WEIRT_EXPECT(rank, weirt_data_wrong(data.data(), bytes, b.peer, 1) == bytes);
     }
     b.close(rank, true);
 }

@@ -1,12 +1,12 @@
 /* window_port_kernels.c - see window_port_kernels.h. */
 #include "window_port_kernels.h"
 
+#include "test/harness/pattern.h"
+
 WEIR_FN void check_slot(const window_port_args *args, const char *slot, uint32_t from, uint32_t round, weir_coop block)
 {
-    for (uint64_t i = block.rank; i < args->bytes; i += block.size) {
-        if (slot[i + 1] != window_port_pattern(from, round, i)) {
-            weir_arch_add_relaxed_sys_u64(&args->report->wrong, 1);
-        }
+    if (weirt_pattern_wrong(slot + 1, args->bytes, weirt_pattern_seed(from, round), block) < args->bytes) {
+        weir_arch_add_relaxed_sys_u64(&args->report->wrong, 1);
     }
 }
 
@@ -17,9 +17,7 @@ WEIR_FN weir_status send_all(const window_port_args *args, const weir_dev_window
     const uint32_t ranks = weir_dev_window_ranks(&args->window);
     char *leaves = (char *)weir_dev_window_pointer(self, args->leaves);
     weir_status status = WEIR_OK;
-    for (uint64_t i = block.rank; i < args->bytes; i += block.size) {
-        leaves[i + 1] = window_port_pattern(self->number, round, i);
-    }
+    weirt_pattern_fill(leaves + 1, args->bytes, weirt_pattern_seed(self->number, round), 0, block);
     for (uint32_t target = 0; target < ranks && status == WEIR_OK; target++) {
         status = weir_dev_window_put_notify(self, target, args->arrived, self->number * args->slot + 1, args->leaves, 1,
                                             args->bytes, round, block);

@@ -43,14 +43,6 @@ typedef struct window_port_args {
     uint32_t op;
 } window_port_args;
 
-/* The byte at `position` of what rank `from` sends in a round. */
-WEIR_FN char window_port_pattern(uint32_t from, uint32_t round, uint64_t position)
-{
-    return (char)(((position + 1) * 0x9e3779b97f4a7c15u + (from + 1) * 0xc2b2ae3d27d4eb4fu +
-                   (round + 1) * 0x165667b19e3779f9u) >>
-                  40);
-}
-
 const weir_kernel *window_port_kernel(void);
 /* Without the port's part of windows: rank 0 of the device waits for one notification more than WINDOW_PORT_SEND sends.
  * With other ops it notifies rank 0 of device 1 (WINDOW_PORT_ONE), or itself. */

@@ -81,27 +81,25 @@ WEIR_FN void weirt_fill(const weirt_transfer_args *args, uint64_t to, uint64_t f
 {
     char *send = args->local + from;
     char *arrive = args->local + args->half + to - WEIRT_GUARD;
-    for (uint64_t k = team.rank; k < bytes; k += team.size) {
-        send[k] = weirt_pattern(args->rank, iteration, k);
-    }
-    for (uint64_t k = team.rank; k < bytes + 2 * WEIRT_GUARD; k += team.size) {
-        arrive[k] = weirt_guard(iteration);
-    }
+    weirt_pattern_fill(send, bytes, weirt_pattern_seed(args->rank, iteration), 0, team);
+    weirt_same_fill(arrive, bytes + 2 * WEIRT_GUARD, weirt_guard(iteration), team);
 }
 
 WEIR_FN void weirt_check(const weirt_transfer_args *args, uint64_t to, uint64_t bytes, uint64_t iteration,
                          weir_coop team)
 {
-    const char *arrived = args->local + args->half + to - WEIRT_GUARD;
-    for (uint64_t k = team.rank; k < bytes + 2 * WEIRT_GUARD; k += team.size) {
-        int data = k >= WEIRT_GUARD && k < WEIRT_GUARD + bytes;
-        char right = data ? weirt_pattern(args->peer, iteration, k - WEIRT_GUARD) : weirt_guard(iteration);
-        if (arrived[k] != right) {
-            weir_arch_add_relaxed_sys_u64(&args->report->wrong, 1);
-            weir_arch_store_relaxed_sys_u64(&args->report->wrong_iteration, iteration);
-            weir_arch_store_relaxed_sys_u64(&args->report->wrong_bytes, bytes);
-            weir_arch_store_relaxed_sys_u64(&args->report->wrong_position, k);
-        }
+    const char *arrived = args->local + args->half + to;
+    const char guard = weirt_guard(iteration);
+    const uint64_t before = weirt_same_wrong(arrived - WEIRT_GUARD, WEIRT_GUARD, guard, team);
+    const uint64_t data = weirt_pattern_wrong(arrived, bytes, weirt_pattern_seed(args->peer, iteration), team);
+    const uint64_t behind = weirt_same_wrong(arrived + bytes, WEIRT_GUARD, guard, team);
+    if (before < WEIRT_GUARD || data < bytes || behind < WEIRT_GUARD) {
+        weir_arch_add_relaxed_sys_u64(&args->report->wrong, 1);
+        weir_arch_store_relaxed_sys_u64(&args->report->wrong_iteration, iteration);
+        weir_arch_store_relaxed_sys_u64(&args->report->wrong_bytes, bytes);
+        weir_arch_store_relaxed_sys_u64(&args->report->wrong_position,
+                                        before < WEIRT_GUARD ? before
+                                                             : WEIRT_GUARD + data + (data < bytes ? 0 : behind));
     }
 }
 
@@ -364,9 +362,7 @@ WEIR_FN weir_status weirt_set_once(const weirt_set_args *args, const weir_dev_me
     uint64_t at = block.block * args->bytes;
     uint64_t room = 256 + args->bytes / 120 * 256; /* twice the size of the lines */
     uint64_t pattern = iteration * block.blocks + block.block;
-    for (uint64_t k = block.rank; k < args->bytes; k += block.size) {
-        args->local[at + k] = weirt_pattern(args->rank, pattern, k);
-    }
+    weirt_pattern_fill(args->local + at, args->bytes, weirt_pattern_seed(args->rank, pattern), 0, block);
     (void)weir_coop_sync(block);
     switch (args->op) {
     case WEIRT_EXCHANGE_LL16:
@@ -386,11 +382,13 @@ WEIR_FN weir_status weirt_set_once(const weirt_set_args *args, const weir_dev_me
         }
     }
     status = weir_coop_agree(block, data->semaphore.control, status);
-    for (uint64_t k = block.rank; status == WEIR_OK && k < args->bytes; k += block.size) {
-        if (args->local[args->half + at + k] != weirt_pattern(args->peer, pattern, k)) {
+    if (status == WEIR_OK) {
+        const uint64_t wrong = weirt_pattern_wrong(args->local + args->half + at, args->bytes,
+                                                   weirt_pattern_seed(args->peer, pattern), block);
+        if (wrong < args->bytes) {
             weir_arch_add_relaxed_sys_u64(&args->report->wrong, 1);
             weir_arch_store_relaxed_sys_u64(&args->report->wrong_iteration, iteration);
-            weir_arch_store_relaxed_sys_u64(&args->report->wrong_position, at + k);
+            weir_arch_store_relaxed_sys_u64(&args->report->wrong_position, at + wrong);
         }
     }
     (void)weir_coop_sync(block);

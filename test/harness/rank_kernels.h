@@ -2,6 +2,7 @@
 #ifndef WEIRT_RANK_KERNELS_H
 #define WEIRT_RANK_KERNELS_H
 
+#include "test/harness/pattern.h"
 #include "weir/device/kernel.h"
 
 #if defined(__cplusplus)
@@ -53,14 +54,6 @@ typedef struct weirt_transfer_args {
     uint32_t rank;
     uint32_t peer;
 } weirt_transfer_args;
-
-/* The byte at `position` of the data that `rank` sends in an iteration. */
-WEIR_FN char weirt_pattern(uint32_t rank, uint64_t iteration, uint64_t position)
-{
-    uint64_t mixed =
-        (position + 1) * 0x9e3779b97f4a7c15u + iteration * 0xc2b2ae3d27d4eb4fu + rank * 0x165667b19e3779f9u;
-    return (char)(mixed >> 40);
-}
 
 enum { WEIRT_WAIT, WEIRT_WAIT_RELAXED, WEIRT_POLL, WEIRT_WAIT_COOP, WEIRT_WAIT_RELAXED_COOP };
 

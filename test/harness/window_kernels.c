@@ -12,9 +12,9 @@ WEIR_FN uint32_t tag_of(uint64_t round)
 /* Says that a get is done. No round has this tag. */
 WEIR_FN uint32_t done_tag_of(uint64_t round) { return (uint32_t)1 << 30 | (uint32_t)round; }
 
-WEIR_FN char byte_of(uint32_t source, uint32_t target, uint64_t round, uint64_t position)
+WEIR_FN uint64_t seed_of(uint32_t source, uint32_t target, uint64_t round)
 {
-    return weirt_pattern(source * WEIRT_WINDOW_RANKS + target, round, position);
+    return weirt_pattern_seed(source * WEIRT_WINDOW_RANKS + target, round);
 }
 
 /* Where the data of `source` arrives. */
@@ -41,9 +41,7 @@ WEIR_FN weir_status fill(const weirt_window_exchange_args *args, const weir_dev_
         return WEIR_ERR_RANGE;
     }
     for (uint32_t target = 0; target < ranks; target++) {
-        for (uint64_t k = block.rank; k < args->slot; k += block.size) {
-            leaves[target * args->slot + k] = byte_of(self->number, target, round, k);
-        }
+        weirt_pattern_fill(leaves + target * args->slot, args->slot, seed_of(self->number, target, round), 0, block);
     }
     return WEIR_OK;
 }
@@ -54,11 +52,11 @@ WEIR_FN void check(const weirt_window_exchange_args *args, const weir_dev_window
 {
     const char *arrived = (const char *)weir_dev_window_pointer(self, 1);
     for (uint32_t source = 0; source < weir_dev_window_ranks(&args->window); source++) {
-        for (uint64_t k = block.rank; k < args->slot; k += block.size) {
-            const char right = (char)(k < args->bytes ? byte_of(source, self->number, round, k) : 0);
-            if (arrived[slot_of(args, round, source) + k] != right) {
-                note_wrong(args, round, source, self->number);
-            }
+        const char *slot = arrived + slot_of(args, round, source);
+        const uint64_t rest = args->slot - args->bytes;
+        if (weirt_pattern_wrong(slot, args->bytes, seed_of(source, self->number, round), block) < args->bytes ||
+            weirt_same_wrong(slot + args->bytes, rest, 0, block) < rest) {
+            note_wrong(args, round, source, self->number);
         }
     }
 }
