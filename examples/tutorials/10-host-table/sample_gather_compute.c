@@ -118,6 +118,7 @@ typedef struct loop {
     weir_semaphore *semaphore;
     weir_table *table; /* of the feeder */
     weir_shape shape;
+    weir_shape compute; /* of the kernel of that name */
     uint32_t batches;
     loop_args args;
 } loop;
@@ -167,7 +168,7 @@ static bool share_buffers(loop *l)
         return ok(job, weir_memory_recv(job->comm, l->partner, TAG + 1, &l->ids)) &&
                ok(job, weir_memory_recv(job->comm, l->partner, TAG + 2, &l->rows));
     }
-    const uint64_t threads = (uint64_t)l->shape.blocks * l->shape.threads;
+    const uint64_t threads = (uint64_t)l->compute.blocks * l->compute.threads;
     return ok(job, weir_memory_allocate(job->comm, 2 * samples * sizeof(int32_t), NULL, &l->ids)) &&
            ok(job, weir_memory_allocate(job->comm, 2 * samples * ROW_BYTES, NULL, &l->rows)) &&
            ok(job, weir_memory_allocate(job->comm, sizeof(uint64_t), &host, &l->wrong)) &&
@@ -233,6 +234,10 @@ static bool set_up(loop *l)
     const weir_shape gpu = { weir_stream_multiprocessors(job->device, job->stream), 512 };
     const weir_shape cpu = { 2, 2 };
     l->shape = weir_device_fit_shape(job->device, job->on_cpu ? cpu : gpu);
+    /* Many short blocks. Under MPS the feeder's blocks may have multiprocessors of the trainer's share. If there was a
+     * block for each, those that found none would go to others, two to one, and the kernel would take twice as long. */
+    const weir_shape many = { 32 * gpu.blocks, 256 };
+    l->compute = job->on_cpu ? l->shape : many;
     l->args.nodes = job->on_cpu ? 4096 : 1 << 20;
     l->args.samples = job->on_cpu ? 500 : 100000;
     l->args.work = job->on_cpu ? 16 : 2500;
@@ -301,7 +306,7 @@ static bool train(loop *l, bool overlapped)
         good = overlapped ? b + 1 == l->batches || put_sample(l, b + 1) : put_sample(l, b);
         good = good && launch_one(l, &await);
         set_batch(l, b);
-        good = good && launch(l, &compute, l->shape);
+        good = good && launch(l, &compute, l->compute);
     }
     return good;
 }
@@ -346,7 +351,7 @@ static bool time_alone(loop *l, double *ms)
     bool good = begin(l);
     set_batch(l, l->batches - 1); /* its ids and rows are there */
     for (uint32_t b = 0; good && b < l->batches; b++) {
-        good = l->job.rank % 2 == 0 ? launch(l, &compute, l->shape) : gather(l);
+        good = l->job.rank % 2 == 0 ? launch(l, &compute, l->compute) : gather(l);
     }
     return good && end(l) && elapsed(l, ms);
 }
