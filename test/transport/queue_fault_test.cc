@@ -105,7 +105,7 @@ void revoked(weirt_rank *rank)
     if (rank->rank == 1) {
         uint64_t value;
         std::memcpy(&value, side.bytes(0), sizeof value);
-        WEIRT_EXPECT(rank, wrong(side.bytes(2), 4096, 1, 0) == 0 && value == 77);
+        WEIRT_EXPECT(rank, !wrong(side.bytes(2), 4096, 1, 0) && value == 77);
         WEIRT_EXPECT(rank, side.bytes(1)[0] == 0 && side.bytes(1)[4095] == 0);
     }
     side.meet();
@@ -269,7 +269,7 @@ void closed_at_work(weirt_rank *rank)
     WEIRT_OK(rank, side.ops->put(side.queues[0], side.remotes[1], 0, side.regions[0], 0, size));
     side.finish(0);
     side.meet();
-    WEIRT_EXPECT(rank, wrong(side.bytes(1), size, 5, 1 - rank->rank) == 0);
+    WEIRT_EXPECT(rank, !wrong(side.bytes(1), size, 5, 1 - rank->rank));
     side.meet();
 }
 

@@ -54,7 +54,7 @@ void transfer_all_sizes(weirt_rank *rank, bool gets)
             !side.finish(0) || (!gets && !side.meet())) {
             return;
         }
-        if (!WEIRT_EXPECT(rank, wrong(side.bytes(1) + to, size, round, 1 - rank->rank) == 0) ||
+        if (!WEIRT_EXPECT(rank, !wrong(side.bytes(1) + to, size, round, 1 - rank->rank)) ||
             !WEIRT_EXPECT(rank, is_untouched(side.bytes(1), to)) ||
             !WEIRT_EXPECT(rank, is_untouched(side.bytes(1) + to + size, guard)) || (gets && !side.meet())) {
             weirt_fail(rank, __FILE__, __LINE__, "%s of %llu bytes", gets ? "get" : "put",
@@ -149,7 +149,7 @@ void data_before_value(weirt_rank *rank)
             }
         } else {
             if (!side.until("a value", [&] { return __atomic_load_n(&flag[1], __ATOMIC_ACQUIRE) == round; }) ||
-                !WEIRT_EXPECT(rank, wrong(side.bytes(1), size, round, 1 - rank->rank) == 0)) {
+                !WEIRT_EXPECT(rank, !wrong(side.bytes(1), size, round, 1 - rank->rank))) {
                 return;
             }
         }
@@ -296,7 +296,7 @@ void more_than_fits(weirt_rank *rank)
     } else {
         weirt_step_wait(rank, 0, 1000);
         side.until("all posts", [&] { return weirt_step_now(rank, 0) >= 1001; });
-        WEIRT_EXPECT(rank, wrong(side.bytes(1), posts * 8, 7, 0) == 0);
+        WEIRT_EXPECT(rank, !wrong(side.bytes(1), posts * 8, 7, 0));
         weirt_step(rank, 1001);
     }
     side.until("the other rank", [&] { return weirt_step_now(rank, 1 - rank->rank) >= 1001; });
@@ -411,7 +411,7 @@ void kinds_of_memory(weirt_rank *rank)
             return;
         }
         WEIRT_EXPECT(rank, is_untouched(side.bytes(into), 3));
-        WEIRT_EXPECT(rank, wrong(side.bytes(into) + 3, size - 7, round, rank->rank, 3) == 0);
+        WEIRT_EXPECT(rank, !wrong(side.bytes(into) + 3, size - 7, round, rank->rank, 3));
         if (!side.meet()) {
             return;
         }
@@ -457,7 +457,7 @@ void adds(weirt_rank *rank)
     WEIRT_OK(rank, side.ops->put(side.queues[0], side.remotes[1], 1024, side.regions[0], 0, 3000));
     WEIRT_OK(rank, side.ops->add(side.queues[0], side.remotes[1], 0, uint64_t(1) << 63));
     side.until("the first add", [&] { return __atomic_load_n(&words[0], __ATOMIC_ACQUIRE) != 0; });
-    WEIRT_EXPECT(rank, wrong(side.bytes(1) + 1024, 3000, 1, 1 - rank->rank) == 0);
+    WEIRT_EXPECT(rank, !wrong(side.bytes(1) + 1024, 3000, 1, 1 - rank->rank));
     std::atomic<bool> stop{ false };
     uint64_t own = 0;
     std::thread adder([&] {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "test/harness/pattern.h"
 #include "test/harness/ranks.h"
 #include "test/harness/software_nic.h"
 #include "test/harness/staged.h"
@@ -53,36 +54,23 @@ inline const weiri_transport_ops *transport_named(const char *name)
     return nullptr;
 }
 
-// The data of rank `rank` in round `round`: byte `i` is the highest of a word that grows equally from byte to byte.
-const uint64_t pattern_step = 0x9e3779b97f4a7c15u;
-
-inline uint64_t pattern_word(uint64_t i, uint64_t round, uint32_t rank)
-{
-    return (i + 1) * pattern_step + round * 0xc2b2ae3d27d4eb4fu + rank * 0x165667b19e3779f9u;
-}
-
+// The data of rank `rank` in round `round`.
 inline uint8_t pattern(uint64_t i, uint64_t round, uint32_t rank)
 {
-    return static_cast<uint8_t>(pattern_word(i, round, rank) >> 56);
+    return static_cast<uint8_t>(weirt_pattern(rank, round, i));
 }
 
 inline void fill(uint8_t *at, uint64_t bytes, uint64_t round, uint32_t rank)
 {
-    uint64_t word = pattern_word(0, round, rank);
-    for (uint64_t i = 0; i < bytes; i++, word += pattern_step) {
-        at[i] = static_cast<uint8_t>(word >> 56);
-    }
+    weirt_data_fill(reinterpret_cast<char *>(at), bytes, rank, round);
 }
 
-// The number of wrong bytes; the first is byte `first` of the pattern.
-inline uint64_t wrong(const uint8_t *at, uint64_t bytes, uint64_t round, uint32_t rank, uint64_t first = 0)
+// Whether some byte is not that of the pattern from its byte `first` on.
+inline bool wrong(const uint8_t *at, uint64_t bytes, uint64_t round, uint32_t rank, uint64_t first = 0)
 {
-    uint64_t count = 0;
-    uint64_t word = pattern_word(first, round, rank);
-    for (uint64_t i = 0; i < bytes; i++, word += pattern_step) {
-        count += at[i] != static_cast<uint8_t>(word >> 56);
-    }
-    return count;
+    std::vector<uint8_t> right(first + bytes);
+    fill(right.data(), right.size(), round, rank);
+    return std::memcmp(at, right.data() + first, bytes) != 0;
 }
 
 // A rank's end: a domain, queues, memories and the peer's memories.
