@@ -26,6 +26,10 @@
  * Memory that other ranks write must not be read through `const __restrict__` pointers or __ldg: such loads may return
  * old values for as long as the kernel runs.
  *
+ * A kernel file whose windows never leave a machine may define WEIR_WINDOW_NO_PORT before it includes this header. Its
+ * kernels then need fewer registers. A call with a target behind a port channel fails the communicator with
+ * WEIR_ERR_UNSUPPORTED, and so does a wait that must report words from there as taken.
+ *
  * Groups:    a thread, a warp, a block, or a grid with a barrier. All threads of the group make each call with the same
  *            arguments, and get the same status. Other groups get WEIR_ERR_INVALID, and nothing happens. put and get
  *            do not meet: they have no barrier of the group. Over a port channel the leader requests them, and the
@@ -45,9 +49,8 @@
 #ifndef WEIR_DEVICE_WINDOW_H
 #define WEIR_DEVICE_WINDOW_H
 
-#include "weir/device/impl/copy.h"
-#include "weir/device/impl/window_ends.h"
-#include "weir/device/request.h"
+#include "weir/device/impl/window_send.h"
+#include "weir/device/impl/window_wait.h"
 
 #undef WEIR_DEV_USED_window
 #define WEIR_DEV_USED_window weir_dev_version_window
@@ -57,34 +60,10 @@ typedef struct weir_dev_notification {
     uint32_t tag;
 } weir_dev_notification;
 
-/* ---- checks ---------------------------------------------------------------------------------------------------- */
+/* ---- places ---------------------------------------------------------------------------------------------------- */
 
 /* The number of ranks of all devices together. */
 WEIR_FN uint32_t weir_dev_window_ranks(const weir_dev_window *window) { return window->devices * window->ranks; }
-
-/* Checks the calling rank and the target of a notification. */
-WEIR_FN weir_status weir_dev_window_check_notify(const weir_dev_window_rank *self, uint32_t target, uint32_t tag)
-{
-    const weir_dev_window *window = self->window;
-    const uint32_t ranks = weir_dev_window_ranks(window);
-    if (WEIR_UNLIKELY(target >= ranks || self->index >= window->ranks)) {
-        return weir_dev_window_fail(window->barrier.control, WEIR_ERR_RANGE, WEIR_DOING_WINDOW_RANK, WEIR_NO_PEER,
-                                    target >= ranks ? target : self->number, ranks, 0);
-    }
-    if (WEIR_UNLIKELY(tag > WEIR_WINDOW_TAG_MAX)) {
-        return weir_dev_window_fail(window->barrier.control, WEIR_ERR_INVALID, WEIR_DOING_WINDOW_TAG, WEIR_NO_PEER, tag,
-                                    self->number, 0);
-    }
-    return WEIR_OK;
-}
-
-/* Checks the calling rank and the source of a wait. */
-WEIR_FN weir_status weir_dev_window_check_wait(const weir_dev_window_rank *self, uint32_t source, uint32_t tag)
-{
-    return weir_dev_window_check_notify(self, source == WEIR_ANY_RANK ? 0 : source, tag == WEIR_ANY_TAG ? 0 : tag);
-}
-
-/* ---- places ---------------------------------------------------------------------------------------------------- */
 
 /* Rank `index` of this device. If the device has fewer ranks, WEIR_ERR_RANGE becomes the communicator's sticky error,
  * and all calls with the returned rank fail. */
@@ -125,41 +104,6 @@ WEIR_FN void *weir_dev_window_pointer(const weir_dev_window_rank *self, uint32_t
 
 /* ---- transfers ------------------------------------------------------------------------------------------------- */
 
-/* A put or a get. Equal ends need no copy. */
-WEIR_FN weir_status weir_dev_window_transfer(const weir_dev_window_rank *self, uint32_t doing, uint32_t target,
-                                             uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
-                                             uint64_t local_offset, uint64_t bytes, weir_coop coop)
-{
-    const int gets = doing == WEIR_DOING_WINDOW_GET;
-    if (WEIR_UNLIKELY(!weir_dev_window_is_group(coop))) {
-        return WEIR_ERR_INVALID;
-    }
-    weir_status status = weir_dev_window_check_notify(self, target, 0);
-    status = status == WEIR_OK ? weir_dev_window_check_ids(self, remote_memory, local_memory) : status;
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
-    const weir_dev_window_ends ends = weir_dev_window_find(self, weir_window_device_of(self->window, target), target,
-                                                           remote_memory, remote_offset, local_memory, local_offset);
-    status = weir_dev_window_check_ends(self->window, doing, target, remote_offset, local_offset, bytes, ends);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
-    if (WEIR_UNLIKELY(ends.remote == NULL)) {
-        return weir_coop_leads(coop)
-                   ? weir_dev_window_far(self->window, target,
-                                         weir_dev_window_request(self->window, self->index,
-                                                                 gets ? WEIR_REQUEST_GET : WEIR_REQUEST_PUT, target,
-                                                                 remote_memory, remote_offset, local_memory,
-                                                                 local_offset, bytes, 0))
-                   : WEIR_OK;
-    }
-    if (ends.remote != ends.local) {
-        weir_copy(gets ? ends.local : ends.remote, gets ? ends.remote : ends.local, bytes, coop);
-    }
-    return WEIR_OK;
-}
-
 /* Copies `bytes` of the rank's own part of local_memory, from local_offset on, into the target's part of remote_memory.
  * Does not meet the group. */
 WEIR_FN weir_status weir_dev_window_put(const weir_dev_window_rank *self, uint32_t target, uint32_t remote_memory,
@@ -181,27 +125,6 @@ WEIR_FN weir_status weir_dev_window_get(const weir_dev_window_rank *self, uint32
 }
 
 /* ---- notifications --------------------------------------------------------------------------------------------- */
-
-/* Sends a notification without data, by the leader of a group that has met. `status` is the leader's so far. The fence
- * for a mapped target is behind the caller. */
-WEIR_FN weir_status weir_dev_window_send_alone(const weir_dev_window_rank *self, uint32_t device, uint32_t target,
-                                               uint32_t tag, weir_window_ticket ticket, weir_status status,
-                                               weir_coop coop)
-{
-    const weir_dev_window *window = self->window;
-    if (weir_coop_leads(coop) && status == WEIR_OK) {
-        if (WEIR_UNLIKELY(ticket.shared == NULL)) {
-            status = weir_window_send_far(window, self->number, target, tag, ticket.position, ticket.taken);
-        } else {
-            status = weir_window_room(window, self->number, target, tag, ticket);
-            if (status == WEIR_OK) {
-                weir_window_store(window, device,
-                                  weir_window_entry_of(window, self->number, device, target, tag, ticket));
-            }
-        }
-    }
-    return weir_coop_agree(coop, window->barrier.control, status);
-}
 
 /* Meets the group, then sends a notification. */
 WEIR_FN weir_status weir_dev_window_notify(const weir_dev_window_rank *self, uint32_t target, uint32_t tag,
@@ -225,47 +148,6 @@ WEIR_FN weir_status weir_dev_window_notify(const weir_dev_window_rank *self, uin
         weir_window_fence(window, device);
     }
     return weir_dev_window_send_alone(self, device, target, tag, ticket, status, coop);
-}
-
-/* The check of a put_notify of 0 bytes, whose group meets here. No copy waits for the check, so the fence of the
- * notification runs while the rows of the tables and the ticket are under way. */
-WEIR_FN weir_status weir_dev_window_check_nothing(const weir_dev_window_rank *self, uint32_t device, uint32_t target,
-                                                  uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
-                                                  uint64_t local_offset, weir_coop coop)
-{
-    const weir_dev_window *window = self->window;
-    weir_dev_window_rows rows = { { 0, 0 }, { 0, 0 }, NULL, NULL };
-    if (weir_coop_leads(coop)) {
-        rows = weir_dev_window_load_rows(window, device, remote_memory, local_memory);
-    }
-    weir_status status = weir_coop_sync(coop);
-    if (weir_coop_leads(coop)) {
-        weir_window_fence(window, device);
-        weir_arch_keep_behind();
-    }
-    if (weir_coop_leads(coop) && status == WEIR_OK) {
-        status = weir_dev_window_check_ends(
-            window, WEIR_DOING_WINDOW_PUT, target, remote_offset, local_offset, 0,
-            weir_dev_window_ends_of(self, device, target, remote_offset, local_offset, rows));
-    }
-    return status;
-}
-
-/* A put and the notification of a ticket behind it through a port channel; by one thread. */
-WEIR_FN_COLD weir_status weir_dev_window_put_notify_far(const weir_dev_window *window, uint32_t index, uint32_t target,
-                                                        uint32_t remote_memory, uint64_t remote_offset,
-                                                        uint32_t local_memory, uint64_t local_offset, uint64_t bytes,
-                                                        uint32_t tag, uint64_t position, uint64_t taken)
-{
-    const uint32_t number = window->device * window->ranks + index;
-    const weir_window_ticket ticket = { NULL, position, taken };
-    weir_status status = weir_window_room(window, number, target, tag, ticket);
-    if (status == WEIR_OK) {
-        status = weir_dev_window_far(window, target,
-                                     weir_dev_window_request(window, index, WEIR_REQUEST_PUT, target, remote_memory,
-                                                             remote_offset, local_memory, local_offset, bytes, 1));
-    }
-    return status == WEIR_OK ? weir_window_send_far(window, number, target, tag, position, position) : status;
 }
 
 /* Meets the group, then puts, then sends a notification. The leader checks the ranges for all; its ticket arrives
@@ -333,47 +215,11 @@ WEIR_FN weir_status weir_dev_window_put_notify(const weir_dev_window_rank *self,
     return status;
 }
 
-/* weir_dev_window_wait; with `pass` the leader stores the last word for the group. */
-WEIR_FN weir_status weir_dev_window_collect(const weir_dev_window_rank *self, uint32_t source, uint32_t tag,
-                                            uint64_t count, int pass, weir_coop coop)
-{
-    if (WEIR_UNLIKELY(!weir_dev_window_is_group(coop))) {
-        return WEIR_ERR_INVALID;
-    }
-    weir_status status = weir_dev_window_check_wait(self, source, tag);
-    if (WEIR_UNLIKELY(status != WEIR_OK) || count == 0) {
-        return status;
-    }
-    if (weir_coop_leads(coop)) {
-        status = weir_window_collect(self->window, self->index, source, tag, count, pass);
-    }
-    return weir_coop_agree(coop, self->window->barrier.control, status);
-}
-
 /* Waits for `count` notifications of `source` with `tag` and takes them. */
 WEIR_FN weir_status weir_dev_window_wait(const weir_dev_window_rank *self, uint32_t source, uint32_t tag,
                                          uint64_t count, weir_coop coop)
 {
     return weir_dev_window_collect(self, source, tag, count, 0, coop);
-}
-
-/* Brings the leader's result of a poll, which may be WEIR_PENDING or WEIR_ERR_LIMIT, to all threads. */
-WEIR_FN weir_status weir_dev_window_share(const weir_dev_window_rank *self, weir_status status, weir_coop coop)
-{
-    weir_alias_u64 *passed = (weir_alias_u64 *)weir_window_passed(self->window, self->index) + 1;
-    if (coop.scope == WEIR_COOP_THREAD) {
-        return status;
-    }
-    if (weir_coop_leads(coop)) {
-        weir_arch_store_u64(passed, (uint64_t)(int64_t)status);
-    }
-    weir_status shared = weir_coop_agree(coop, self->window->barrier.control, WEIR_OK);
-    if (shared == WEIR_OK) {
-        shared = (weir_status)(int64_t)weir_arch_load_u64(passed);
-    }
-    /* All threads have read it before the leader's next call writes it again. */
-    const weir_status met = weir_coop_agree(coop, self->window->barrier.control, WEIR_OK);
-    return WEIR_UNLIKELY(met != WEIR_OK) ? met : shared;
 }
 
 /* Takes `count` notifications of `source` with `tag` if all of them have arrived, otherwise none: WEIR_PENDING, or
@@ -435,44 +281,6 @@ WEIR_FN weir_status weir_dev_window_flush(const weir_dev_window_rank *self, uint
         }
     }
     return weir_coop_agree(coop, window->barrier.control, status);
-}
-
-/* The slow part of the barrier's wait for device `device`. */
-WEIR_FN_COLD weir_status weir_dev_window_await_device(const weir_dev_window *window, uint32_t device, uint64_t round)
-{
-    const uint64_t *arrived = (const uint64_t *)((const char *)window->rings + window->arrived_at) + device;
-    return weir_spin_above(arrived, round - 1, 1, window->barrier.control,
-                           weir_dev_note_of(WEIR_DOING_WINDOW_BARRIER, window->to[device].peer, round, 0, 0));
-}
-
-/* Signals the other devices that this one has arrived, and waits for them. The threads of one block share the work. */
-WEIR_FN weir_status weir_dev_window_meet_devices(const weir_dev_window *window, uint64_t round, weir_coop block)
-{
-    const uint64_t *arrived = (const uint64_t *)((const char *)window->rings + window->arrived_at);
-    weir_status status = WEIR_OK;
-    WEIR_ROLLED
-    for (uint32_t device = block.rank; device < window->devices && status == WEIR_OK; device += block.size) {
-        const uint64_t place = window->arrived_at + window->device * sizeof(uint64_t);
-        if (WEIR_UNLIKELY(window->to[device].way == WEIR_WINDOW_PORT)) {
-            status = weir_dev_window_far(window, device * window->ranks,
-                                         weir_window_port_value(window, device, place, round));
-        } else if (device != window->device) {
-            weir_arch_store_release_sys_u64((uint64_t *)(window->to[device].shared + place), round);
-        }
-    }
-    WEIR_ROLLED
-    for (uint32_t device = block.rank; device < window->devices && status == WEIR_OK; device += block.size) {
-        uint32_t reads = WEIR_ARCH_FAST_READS;
-        int is_long = device != window->device && weir_spin_is_due(round);
-        WEIR_ROLLED
-        while (device != window->device && !is_long && weir_arch_load_acquire_sys_u64(arrived + device) < round) {
-            is_long = weir_spin_is_long(&reads);
-        }
-        if (WEIR_UNLIKELY(is_long)) {
-            status = weir_dev_window_await_device(window, device, round);
-        }
-    }
-    return status;
 }
 
 /* Barrier of all blocks of all devices' grids; `coop` is the grid or the calling thread's block. Afterwards every rank

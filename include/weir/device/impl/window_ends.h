@@ -24,6 +24,28 @@ WEIR_FN_COLD weir_status weir_dev_window_fail(weir_dev_control *control, weir_st
     return weir_dev_control_fail_in(control, status, weir_dev_note_of(doing, peer, first, second, third));
 }
 
+/* Checks the calling rank and the target of a notification. */
+WEIR_FN weir_status weir_dev_window_check_notify(const weir_dev_window_rank *self, uint32_t target, uint32_t tag)
+{
+    const weir_dev_window *window = self->window;
+    const uint32_t ranks = window->devices * window->ranks;
+    if (WEIR_UNLIKELY(target >= ranks || self->index >= window->ranks)) {
+        return weir_dev_window_fail(window->barrier.control, WEIR_ERR_RANGE, WEIR_DOING_WINDOW_RANK, WEIR_NO_PEER,
+                                    target >= ranks ? target : self->number, ranks, 0);
+    }
+    if (WEIR_UNLIKELY(tag > WEIR_WINDOW_TAG_MAX)) {
+        return weir_dev_window_fail(window->barrier.control, WEIR_ERR_INVALID, WEIR_DOING_WINDOW_TAG, WEIR_NO_PEER, tag,
+                                    self->number, 0);
+    }
+    return WEIR_OK;
+}
+
+/* Checks the calling rank and the source of a wait. */
+WEIR_FN weir_status weir_dev_window_check_wait(const weir_dev_window_rank *self, uint32_t source, uint32_t tag)
+{
+    return weir_dev_window_check_notify(self, source == WEIR_ANY_RANK ? 0 : source, tag == WEIR_ANY_TAG ? 0 : tag);
+}
+
 /* Fails a transfer that weir_dev_window_check_ends refuses, with the reason. */
 WEIR_FN_COLD weir_status weir_dev_window_refuse_ends(const weir_dev_window *window, uint32_t doing, uint32_t target,
                                                      uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,

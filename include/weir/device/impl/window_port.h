@@ -5,9 +5,7 @@
  * Memory 0 of the channel is the device's shared part, memory 1 that of this device. The channel's handle and the
  * descriptions of memories lie in device memory, so a kernel that posts to a NIC itself reads no host memory.
  *
- * Nothing here is inlined. A kernel file whose windows never leave a machine may define WEIR_WINDOW_NO_PORT before it
- * includes weir/device/window.h. Its kernels then need fewer registers. A call with a target behind a port channel
- * fails the communicator with WEIR_ERR_UNSUPPORTED, and so does a wait that must report words from there as taken.
+ * Nothing here is inlined. With WEIR_WINDOW_NO_PORT (weir/device/window.h) nothing is posted.
  *
  * The caller fails the communicator for a request that cannot be posted (weir_window_port_fail): its window's rings
  * would otherwise miss a word for ever. */
