@@ -23,45 +23,15 @@
 #define WEIR_DEVICE_PROXY_H
 
 #include "weir/device/fifo.h"
+#include "weir/device/impl/proxy_progress.h"
 
 #undef WEIR_DEV_USED_proxy
 #define WEIR_DEV_USED_proxy weir_dev_version_proxy
-
-/* WEIR_ERR_INVALID while no thread carries out the channel's requests, because its proxy was not started. */
-WEIR_FN weir_status weir_dev_progress_unstarted(const weir_dev_progress *progress)
-{
-    return (weir_status)(int32_t)weir_arch_load_relaxed_sys_u32((const uint32_t *)&progress->unstarted);
-}
-
-/* The note of a failing call on the channel. */
-WEIR_FN weir_dev_note weir_dev_proxy_channel_note(const weir_dev_proxy_channel *channel, uint32_t doing,
-                                                  uint64_t ticket)
-{
-    return weir_dev_note_of(doing, channel->peer, channel->id, ticket, 0);
-}
 
 /* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */
 WEIR_FN weir_status weir_dev_proxy_channel_status(const weir_dev_proxy_channel *channel)
 {
     return weir_dev_fifo_status(&channel->fifo);
-}
-
-/* The slow part of a push whose credit or slot is not free at once. WEIR_OK, or as weir_spin_step. */
-WEIR_FN_COLD weir_status weir_dev_proxy_channel_await(const weir_dev_proxy_channel *channel)
-{
-    const weir_dev_fifo *fifo = &channel->fifo;
-    weir_status status = weir_dev_progress_unstarted(channel->progress);
-    if (status == WEIR_OK) {
-        status = weir_dev_credits_await(channel->credits, &channel->progress->returned, channel->limit, fifo->control);
-    }
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status = weir_dev_credits_await(fifo->credits, fifo->tail, fifo->count, fifo->control);
-    if (status != WEIR_OK) {
-        weir_arch_add_relaxed_dev_u64(&channel->credits->used, (uint64_t)-1);
-    }
-    return status;
 }
 
 /* Ignores request->channel: the request goes to this channel. */
@@ -107,15 +77,6 @@ WEIR_FN weir_status weir_dev_proxy_channel_try_push(const weir_dev_proxy_channel
     return weir_dev_fifo_write_checked(&channel->fifo, &mine, ticket);
 }
 
-/* The result of a ticket of a failed channel. */
-WEIR_FN_COLD weir_status weir_dev_progress_outcome(const weir_dev_progress *progress, uint64_t ticket)
-{
-    if (ticket < weir_arch_load_relaxed_sys_u64(&progress->failed_from)) {
-        return WEIR_OK;
-    }
-    return (weir_status)(int64_t)weir_arch_load_relaxed_sys_u64((const uint64_t *)&progress->status);
-}
-
 /* WEIR_OK, WEIR_PENDING, or the error. A test of a ticket that is done does not ask for the communicator's error. */
 WEIR_FN weir_status weir_dev_proxy_channel_test(const weir_dev_proxy_channel *channel, uint64_t ticket)
 {
@@ -126,18 +87,6 @@ WEIR_FN weir_status weir_dev_proxy_channel_test(const weir_dev_proxy_channel *ch
     }
     weir_status status = weir_dev_control_status(channel->fifo.control);
     return status != WEIR_OK ? status : WEIR_PENDING;
-}
-
-/* The slow part of a wait: the ticket is not done yet, or the wait is due to check the control block. WEIR_OK when the
- * count of completions is beyond the ticket. */
-WEIR_FN_COLD weir_status weir_dev_progress_spin(const weir_dev_progress *progress, uint64_t ticket,
-                                                weir_dev_control *control, weir_dev_note note)
-{
-    const weir_status status = weir_dev_progress_unstarted(progress);
-    if (status != WEIR_OK && weir_arch_load_acquire_sys_u64(&progress->done) <= ticket) {
-        return status;
-    }
-    return weir_spin_above(&progress->done, ticket, weir_spin_is_due_ticket(ticket), control, note);
 }
 
 WEIR_FN weir_status weir_dev_proxy_channel_wait(const weir_dev_proxy_channel *channel, uint64_t ticket)
