@@ -32,9 +32,13 @@
  * therefore calls weir_coop_sync after it: before signal or flush, before a ticket covers all bytes, before the source
  * is written again, and before data of a get is read. put_signal and put_signal_flush signal only after all bytes.
  *
- * The handle says who posts the requests of kernels. Usually this is a thread of the proxy. Over transport ib, if
- * WEIR_PORT_ENGINE asks for it, the calling thread itself writes entries for the NIC and rings its doorbell
- * (weir/device/impl/port_rdma.h). The guarantees are the same.
+ * The handle says who posts the requests of kernels. Usually this is a thread of the proxy. Over transport ib, if the
+ * environment variable WEIR_PORT_ENGINE asks for it, the calling thread itself writes entries for the NIC and rings its
+ * doorbell (weir/device/impl/port_rdma.h). The guarantees are the same.
+ *
+ * A kernel file whose channels all have one poster may define the macro WEIR_PORT_ENGINE before it includes this
+ * header, as WEIR_PORT_BY_PROXY or WEIR_PORT_BY_DEVICE. Its kernels are then smaller. Posts to a handle of another
+ * engine end with WEIR_ERR_INVALID.
  *
  * Adds over one transport are atomic to each other, and over ipc also to atomics of kernels at system scope. Copy
  * engines cannot add. Between GPUs the caller itself therefore adds to memory of a GPU, after all queued requests are
@@ -55,67 +59,18 @@
 #ifndef WEIR_DEVICE_PORT_CHANNEL_H
 #define WEIR_DEVICE_PORT_CHANNEL_H
 
-#include "weir/device/impl/port_rdma.h"
+#include "weir/device/impl/port_direct.h"
+#include "weir/device/impl/port_packets.h"
 #include "weir/device/memory_channel.h"
-#include "weir/device/proxy.h"
 
 #undef WEIR_DEV_USED_port_channel
 #define WEIR_DEV_USED_port_channel weir_dev_version_port_channel
 
-/* A kernel file whose channels all have one poster may define this before it includes the header, as WEIR_PORT_BY_PROXY
- * or WEIR_PORT_BY_DEVICE. Its kernels are then smaller. Posts to a handle of another engine end with
- * WEIR_ERR_INVALID. */
-#if !defined(WEIR_PORT_ENGINE)
-#define WEIR_PORT_ENGINE WEIR_PORT_BY_ANY
-#endif
-#define WEIR_PORT_BY_ANY 2u
-
-/* The ticket of a call that made no request. */
-#define WEIR_TICKET_DONE UINT64_MAX
-
 /* ---- requests --------------------------------------------------------------------------------------------- */
 
-/* Whether kernels post themselves. */
-WEIR_FN int weir_dev_port_channel_is_rdma(const weir_dev_port_channel *channel)
-{
-    return WEIR_PORT_ENGINE == WEIR_PORT_BY_ANY ? channel->engine == WEIR_PORT_BY_DEVICE
-                                                : WEIR_PORT_ENGINE == WEIR_PORT_BY_DEVICE;
-}
-
-/* Posts any request; ignores its `channel`. By one thread. */
+/* Posts any request; ignores its `channel`. By one thread. Its body is in impl/port_post.h. */
 WEIR_FN weir_status weir_dev_port_channel_post(const weir_dev_port_channel *channel, const weir_request *request,
-                                               uint64_t *ticket)
-{
-    uint64_t position = 0;
-    if (WEIR_PORT_ENGINE != WEIR_PORT_BY_ANY && WEIR_UNLIKELY(channel->engine != WEIR_PORT_ENGINE)) {
-        return WEIR_ERR_INVALID;
-    }
-    if (weir_dev_port_channel_is_rdma(channel)) {
-        return weir_dev_port_rdma_post(&channel->rdma, request, ticket);
-    }
-    weir_status status = weir_dev_proxy_channel_push(&channel->queue, request, &position);
-    if (ticket != NULL && status == WEIR_OK) {
-        *ticket = position;
-    }
-    return status;
-}
-
-WEIR_FN weir_status weir_dev_port_channel_ask(const weir_dev_port_channel *channel, uint32_t type,
-                                              uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,
-                                              uint64_t value, uint64_t *ticket)
-{
-    weir_request request;
-    request.remote_offset = remote_offset;
-    request.local_offset = local_offset;
-    request.bytes = bytes;
-    request.value = value;
-    request.remote = WEIR_PORT_REMOTE;
-    request.local = WEIR_PORT_LOCAL;
-    request.channel = 0;
-    request.type = (uint16_t)type;
-    request.reserved = 0;
-    return weir_dev_port_channel_post(channel, &request, ticket);
-}
+                                               uint64_t *ticket);
 
 /* WEIR_OK if the request is completed; WEIR_PENDING, or an error. */
 WEIR_FN weir_status weir_dev_port_channel_test_ticket(const weir_dev_port_channel *channel, uint64_t ticket)
@@ -135,59 +90,6 @@ WEIR_FN weir_status weir_dev_port_channel_wait_ticket(const weir_dev_port_channe
     return weir_dev_port_channel_is_rdma(channel) ? weir_dev_port_rdma_wait(&channel->rdma, ticket)
                                                   : weir_dev_proxy_channel_wait(&channel->queue, ticket);
 }
-
-/* ---- the caller's own stores ------------------------------------------------------------------------------ */
-
-/* Whether all requests of the channel are completed. A failed channel keeps a credit for ever: no signal overtakes lost
- * requests. */
-WEIR_FN int weir_dev_port_channel_is_idle(const weir_dev_port_channel *channel)
-{
-    weir_dev_credits *credits = channel->queue.credits;
-    if (WEIR_UNLIKELY(weir_arch_load_acquire_dev_u64(&credits->used) != 0)) {
-        weir_dev_credits_refresh(credits, &channel->queue.progress->returned);
-        return weir_arch_load_acquire_dev_u64(&credits->used) == 0;
-    }
-    return 1;
-}
-
-/* Whether the threads of the coop do a transfer of `bytes` themselves. All threads get the same answer: a coop whose
- * answer depends on queued requests must be able to meet cheaply. The threads have met if the answer is yes and
- * `always` is not set. Blocks that meet each by itself do not know when the others have copied. */
-WEIR_FN int weir_dev_port_channel_is_direct(const weir_dev_port_channel *channel, uint64_t remote_offset,
-                                            uint64_t local_offset, uint64_t bytes, weir_coop coop)
-{
-    uint32_t queued;
-    if (bytes > channel->direct_bytes || channel->direct_bytes == 0 ||
-        WEIR_UNLIKELY(!weir_dev_in_range(remote_offset, bytes, channel->remote_bytes) ||
-                      !weir_dev_in_range(local_offset, bytes, channel->local_bytes))) {
-        return 0; /* out of range, the request fails its channel */
-    }
-    if (channel->direct_always) {
-        return weir_coop_can_meet(coop) && coop.scope != WEIR_COOP_BLOCKS;
-    }
-    queued = weir_coop_leads(coop) && !weir_dev_port_channel_is_idle(channel);
-    switch (coop.scope) {
-    case WEIR_COOP_THREAD:
-        return !queued;
-    case WEIR_COOP_WARP:
-        return !weir_arch_warp_or(queued);
-    case WEIR_COOP_BLOCK:
-        return !weir_arch_block_or(coop.host, queued);
-    default:
-        return 0;
-    }
-}
-
-WEIR_FN weir_status weir_dev_port_channel_done(uint64_t *ticket)
-{
-    if (ticket != NULL) {
-        *ticket = WEIR_TICKET_DONE;
-    }
-    return WEIR_OK;
-}
-
-/* Whether the thread is the first of the whole group, even if the group's blocks meet each by itself. */
-WEIR_FN int weir_dev_port_channel_leads(weir_coop coop) { return coop.rank == 0; }
 
 /* ---- calls of kernels ------------------------------------------------------------------------------------------ */
 
@@ -301,53 +203,12 @@ WEIR_FN weir_status weir_dev_port_channel_add(const weir_dev_port_channel *chann
 
 /* ---- the peer's signals --------------------------------------------------------------------------------------- */
 
-/* Signals that have arrived: those of the peer's kernels and those of its host thread. */
-WEIR_FN uint64_t weir_dev_port_channel_signals(const weir_dev_semaphore *semaphore)
-{
-    return weir_arch_load_acquire_sys_u64(semaphore->inbound) + weir_arch_load_acquire_sys_u64(semaphore->inbound + 1);
-}
-
-/* The reason why waits for the peer's signals end: WEIR_OK, the error of this channel, or WEIR_ERR_REMOTE if the peer's
- * has failed. */
-WEIR_FN weir_status weir_dev_port_channel_ended(const weir_dev_port_channel *channel)
-{
-    weir_status status = weir_dev_port_channel_is_rdma(channel) ? weir_dev_port_rdma_failed(&channel->rdma) : WEIR_OK;
-    return status != WEIR_OK ? status
-                             : (weir_status)(int32_t)weir_arch_load_acquire_sys_u32(
-                                   (const uint32_t *)&channel->queue.progress->ended);
-}
-
 /* The error with which waits for signals end, of the communicator or the channel, or WEIR_OK. For loops without waits;
  * see weir_dev_semaphore_status. */
 WEIR_FN weir_status weir_dev_port_channel_status(const weir_dev_port_channel *channel)
 {
     const weir_status status = weir_dev_semaphore_status(&channel->semaphore);
     return status != WEIR_OK ? status : weir_dev_port_channel_ended(channel);
-}
-
-/* The slow part of a wait for more than `consumed` signals. Begins with a check of the control block when the wait is
- * due. After each check of the control block it checks the channel, too. A signal that arrived before the channel
- * failed still counts. */
-WEIR_FN_COLD weir_status weir_dev_port_channel_await(const weir_dev_port_channel *channel, uint64_t consumed)
-{
-    const weir_dev_semaphore *semaphore = &channel->semaphore;
-    weir_spin spin = weir_spin_begin();
-    weir_status status = weir_spin_is_due(consumed) ? weir_dev_semaphore_status(semaphore) : WEIR_OK;
-    weir_status ended = WEIR_OK;
-    if (!weir_dev_port_channel_is_rdma(channel)) {
-        ended = weir_dev_progress_unstarted(channel->queue.progress);
-    }
-    while (status == WEIR_OK && weir_dev_port_channel_signals(semaphore) <= consumed) {
-        if (ended != WEIR_OK) {
-            return ended;
-        }
-        status = weir_spin_step(&spin, semaphore->control);
-        if (spin.reads % WEIR_ARCH_SPIN_READS == 0) {
-            ended = weir_dev_port_channel_ended(channel);
-        }
-    }
-    return weir_dev_control_end_wait(semaphore->control, status,
-                                     weir_dev_semaphore_note(semaphore, WEIR_DOING_PORT_WAIT));
 }
 
 /* Consumes one signal. By one thread. */
@@ -422,56 +283,6 @@ WEIR_FN weir_status weir_dev_port_channel_wait_coop(const weir_dev_port_channel 
  * with the same packet_offset and bytes. A place of the packet buffers may be used again after the peer has unpacked
  * its packets; packets or a signal of the peer's can show that. */
 
-/* The room of a buffer in bytes of packets. */
-WEIR_FN uint64_t weir_dev_port_channel_packets_room(const weir_dev_port_channel *channel)
-{
-    return channel->packets != NULL ? channel->packets_half - WEIR_PORT_PACKETS_TAIL : 0;
-}
-
-/* `doing` is WEIR_DOING_PUT_PACKETS or WEIR_DOING_UNPACK. */
-WEIR_FN weir_status weir_dev_port_channel_check_packets(const weir_dev_port_channel *channel, uint32_t doing,
-                                                        uint64_t packet_offset, uint64_t local_offset, uint64_t bytes)
-{
-    const uint64_t needed = (bytes + 7) / 8 * 16;
-    const uint64_t room = weir_dev_port_channel_packets_room(channel);
-    const int fits = bytes <= channel->local_bytes && weir_dev_in_range(packet_offset, needed, room);
-    if (WEIR_UNLIKELY(!fits || !weir_dev_in_range(local_offset, bytes, channel->local_bytes))) {
-        weir_dev_note note = weir_dev_note_of(doing, channel->semaphore.peer, fits ? local_offset : packet_offset,
-                                              fits ? bytes : needed, fits ? channel->local_bytes : room);
-        note.index = fits || doing == WEIR_DOING_UNPACK ? WEIR_LOCAL_MEMORY : 0;
-        return weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_RANGE, note);
-    }
-    return WEIR_UNLIKELY(packet_offset % 16 != 0)
-               ? weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_INVALID,
-                                          weir_dev_note_of(doing, channel->semaphore.peer, packet_offset, bytes, 0))
-               : WEIR_OK;
-}
-
-/* Requests the move of the packets in this rank's buffer into the peer's. `count` is the number of the put. */
-WEIR_FN weir_status weir_dev_port_channel_move_packets(const weir_dev_port_channel *channel, uint64_t packet_offset,
-                                                       uint64_t bytes, uint32_t count, uint64_t *ticket)
-{
-    weir_request request;
-    request.remote_offset = packet_offset;
-    request.local_offset = channel->packets_half + packet_offset;
-    request.bytes = bytes;
-    request.value = 0;
-    request.remote = WEIR_PORT_PACKETS_REMOTE;
-    request.local = WEIR_PORT_PACKETS_LOCAL;
-    request.channel = 0;
-    request.type = WEIR_REQUEST_PUT;
-    request.reserved = 0;
-    if (channel->packets_whole) {
-        return weir_dev_port_channel_post(channel, &request, ticket);
-    }
-    weir_status status = weir_dev_port_channel_post(channel, &request, NULL);
-    request.remote_offset = channel->packets_half - WEIR_PORT_PACKETS_TAIL;
-    request.bytes = sizeof(uint64_t);
-    request.value = count;
-    request.type = WEIR_REQUEST_VALUE;
-    return status == WEIR_OK ? weir_dev_port_channel_post(channel, &request, ticket) : status;
-}
-
 /* Sends `bytes` of `local` at local_offset as packets to packet_offset, a multiple of 16, of the peer's packet buffer,
  * where 8 bytes take 16. For groups that can meet; WEIR_ERR_INVALID otherwise. A wrong range or offset becomes the
  * communicator's sticky error. */
@@ -500,28 +311,6 @@ WEIR_FN weir_status weir_dev_port_channel_put_packets(const weir_dev_port_channe
     }
     const weir_status met = weir_coop_sync(coop); /* the next call finds the next flag */
     return status != WEIR_OK ? status : met;
-}
-
-/* The slow part of a wait for a packet, or (`packet` NULL) for the value of the put whose packets have this flag. */
-WEIR_FN_COLD weir_status weir_dev_port_channel_await_packet(const weir_dev_port_channel *channel, const char *packet,
-                                                            uint32_t flag)
-{
-    const uint64_t *count = (const uint64_t *)(channel->packets + channel->packets_half - WEIR_PORT_PACKETS_TAIL);
-    weir_spin spin = weir_spin_begin();
-    weir_status status = WEIR_OK;
-    weir_status ended = WEIR_OK;
-    while (status == WEIR_OK &&
-           (packet != NULL ? !weir_ll16_there(weir_arch_load_relaxed_sys_pair(packet), flag)
-                           : !weir_packet_has_come((uint32_t)weir_arch_load_acquire_sys_u64(count), flag))) {
-        if (ended != WEIR_OK) {
-            return ended;
-        }
-        status = weir_spin_step(&spin, channel->semaphore.control);
-        if (spin.reads % WEIR_ARCH_SPIN_READS == 0) {
-            ended = weir_dev_port_channel_ended(channel);
-        }
-    }
-    return status;
 }
 
 /* Waits for the packets of the peer's matching put at packet_offset, and stores exactly `bytes` of data to `local` at

@@ -32,6 +32,13 @@
 
 #define WEIR_REQUEST_VERB 15u /* the bits of a type that hold its verb */
 
+/* The ids of a port channel's own memories, for the fields `remote` and `local` of a request. */
+#define WEIR_PORT_REMOTE 0u
+#define WEIR_PORT_LOCAL 1u
+
+/* The ticket of a call that made no request: it is done. */
+#define WEIR_TICKET_DONE UINT64_MAX
+
 /* Positions of modifiers in their table. */
 enum {
 #define WEIR_REQUEST_ROW(name, text) WEIR_REQUEST_INDEX_##name,

@@ -19,10 +19,7 @@
 #include "weir/device/fifo.h"
 #include "weir/device/rdma.h"
 
-/* The ids of a port channel's own memories. */
-#define WEIR_PORT_REMOTE 0u
-#define WEIR_PORT_LOCAL 1u
-/* The ids of its packet buffers, the peer's and this rank's, if it has them. */
+/* The ids of a port channel's packet buffers, the peer's and this rank's, if it has them. */
 #define WEIR_PORT_PACKETS_REMOTE 2u
 #define WEIR_PORT_PACKETS_LOCAL 3u
 
