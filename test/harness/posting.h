@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "weir/device/impl/rdma_close.h"
 #include "weir/device/rdma.h"
 #include "weir/device/rdma_notice.h"
 

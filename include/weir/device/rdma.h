@@ -14,8 +14,9 @@
  * An entry without WEIR_RDMA_SIGNALLED has no completion, except at each quarter of the queue, to free its room.
  * Completions are read when a thread needs room or waits, by one thread for all.
  *
- * The formats are in impl/mlx5.h, and what reads completions and rings is in impl/rdma_queue.h. Entry, doorbell record
- * and doorbell are stored in this order, as libmlx5 of rdma-core does.
+ * The formats are in impl/mlx5.h. What reads completions and rings is in impl/rdma_queue.h, and what waits for room and
+ * for a turn in impl/rdma_room.h. Entry, doorbell record and doorbell are stored in this order, as libmlx5 of rdma-core
+ * does.
  *
  * Order:     entries are carried out in the order of their positions. The NIC sees memory that the poster wrote, or
  *            had synchronized with, before the ring. A signal is visible at the peer after all earlier puts and values.
@@ -24,14 +25,13 @@
  * Blocking:  posts while there is no room, ring while another thread rings, wait; with the communicator's deadline.
  * Errors:    WEIR_ERR_TIMEOUT or the communicator's sticky error. WEIR_ERR_REMOTE once the NIC has reported an error:
  *            of tickets from the failed entry on, and of posts that find no room; weir_dev_rdma_state.failed has the
- *            syndrome. Also WEIR_ERR_REMOTE for everything behind a weir_dev_rdma_refuse. With collapsed completions,
- *            entries before the failed one may have failed with it, and the syndrome may be that of a flushed one.
- *            WEIR_ERR_LIMIT for more than three quarters of the queue at once. */
+ *            syndrome. Also WEIR_ERR_REMOTE for everything behind the last entry of a queue that weir has closed. With
+ *            collapsed completions, entries before the failed one may have failed with it, and the syndrome may be
+ *            that of a flushed one. WEIR_ERR_LIMIT for more than three quarters of the queue at once. */
 #ifndef WEIR_DEVICE_RDMA_H
 #define WEIR_DEVICE_RDMA_H
 
-#include "weir/device/coop.h"
-#include "weir/device/impl/rdma_queue.h"
+#include "weir/device/impl/rdma_room.h"
 
 #undef WEIR_DEV_USED_rdma
 #define WEIR_DEV_USED_rdma weir_dev_version_rdma
@@ -58,17 +58,8 @@ WEIR_FN weir_dev_rdma_memory weir_dev_rdma_at(weir_dev_rdma_memory memory, uint6
 
 /* ---- completions ------------------------------------------------------------------------------------------- */
 
-/* Reads new completions, unless another thread is reading them. */
-WEIR_FN void weir_dev_rdma_poll(const weir_dev_rdma *queue)
-{
-    if (queue->exclusive) {
-        weir_dev_rdma_take(queue);
-    } else if (weir_arch_load_relaxed_dev_u64(&queue->state->polling) == 0 &&
-               weir_arch_fetch_or_acquire_dev_u64(&queue->state->polling, 1) == 0) {
-        weir_dev_rdma_take(queue);
-        weir_arch_store_release_dev_u64(&queue->state->polling, 0);
-    }
-}
+/* Reads new completions, unless another thread is reading them. Its body is in impl/rdma_queue.h. */
+WEIR_FN void weir_dev_rdma_poll(const weir_dev_rdma *queue);
 
 /* Whether the signalled post with this ticket is done; all posts before it are then done as well. */
 WEIR_FN weir_status weir_dev_rdma_test(const weir_dev_rdma *queue, uint64_t ticket)
@@ -103,45 +94,10 @@ WEIR_FN_COLD weir_status weir_dev_rdma_wait(const weir_dev_rdma *queue, uint64_t
 
 /* ---- ring ------------------------------------------------------------------------------------------------ */
 
-/* Notifies the NIC of all posts. */
-WEIR_FN weir_status weir_dev_rdma_ring(const weir_dev_rdma *queue)
-{
-    weir_dev_rdma_state *state = queue->state;
-    if (!queue->exclusive) {
-        const uint64_t mine = weir_arch_load_acquire_dev_u64(&state->ready);
-        const uint64_t rung = weir_arch_load_acquire_dev_u64(&state->rung);
-        return rung < mine ? weir_dev_rdma_ring_shared(queue, mine, 0) : WEIR_OK;
-    }
-    const uint64_t ready = weir_arch_load_u64(&state->ready);
-    if (ready != weir_arch_load_u64(&state->rung)) {
-        weir_dev_rdma_tell(queue, ready);
-        weir_arch_store_u64(&state->rung, ready);
-    }
-    return WEIR_OK;
-}
+/* Notifies the NIC of all posts. Its body is in impl/rdma_queue.h. */
+WEIR_FN weir_status weir_dev_rdma_ring(const weir_dev_rdma *queue);
 
 /* ---- posts ----------------------------------------------------------------------------------------------- */
-
-/* Waits until `blocks` blocks from `first` on are free: those one lap earlier are done. Rings for published entries
- * first, because otherwise they might never complete. */
-WEIR_FN_COLD weir_status weir_dev_rdma_await_room(const weir_dev_rdma *queue, uint64_t first, uint32_t blocks)
-{
-    weir_spin spin = weir_spin_begin();
-    for (;;) {
-        weir_status status = weir_dev_rdma_ring(queue);
-        if (status == WEIR_OK) {
-            weir_dev_rdma_poll(queue);
-            status = weir_dev_rdma_look(queue, first + blocks - queue->count - 1);
-        }
-        if (status != WEIR_PENDING) {
-            return status;
-        }
-        status = weir_spin_step(&spin, queue->control);
-        if (status != WEIR_OK) {
-            return weir_dev_rdma_end_wait(queue, WEIR_DOING_NIC_POST, first, status);
-        }
-    }
-}
 
 /* Blocks of the queue that belong to one post. */
 typedef struct weir_dev_rdma_span {
@@ -149,9 +105,6 @@ typedef struct weir_dev_rdma_span {
     uint32_t count;
     int is_next; /* all blocks before them are published */
 } weir_dev_rdma_span;
-
-/* Whether this many blocks can be free at once. One of the blocks before them must have a completion. */
-WEIR_FN int weir_dev_rdma_fits(const weir_dev_rdma *queue, uint32_t blocks) { return blocks <= queue->count / 4 * 3; }
 
 /* Takes 1 to three quarters of the queue's blocks in a row. The caller must write and publish all of them, or none
  * after an error: no post succeeds any more then. */
@@ -204,63 +157,12 @@ WEIR_FN void weir_dev_rdma_write(const weir_dev_rdma *queue, const weir_dev_rdma
     }
 }
 
-WEIR_FN_COLD weir_status weir_dev_rdma_await_turn(const weir_dev_rdma *queue, uint64_t position)
-{
-    weir_spin spin = weir_spin_begin();
-    while (weir_arch_load_acquire_dev_u64(&queue->state->ready) != position) {
-        weir_status status =
-            weir_dev_rdma_is_refused(queue, position) ? WEIR_ERR_REMOTE : weir_spin_step(&spin, queue->control);
-        if (status != WEIR_OK) {
-            return weir_dev_rdma_end_wait(queue, WEIR_DOING_NIC_POST, position, status);
-        }
-    }
-    return WEIR_OK;
-}
-
-/* Publishes the span after all earlier ones. With WEIR_RDMA_RING it uses the fence that the doorbell record needs. */
-WEIR_FN weir_status weir_dev_rdma_publish(const weir_dev_rdma *queue, const weir_dev_rdma_span *span, uint32_t flags)
-{
-    if (queue->exclusive) {
-        weir_arch_store_u64(&queue->state->ready, span->first + span->count);
-        return WEIR_OK;
-    }
-    weir_status status = span->is_next ? WEIR_OK : weir_dev_rdma_await_turn(queue, span->first);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    if ((flags & WEIR_RDMA_RING) != 0) {
-        weir_arch_store_fenced_sys_u64(&queue->state->ready, span->first + span->count);
-    } else {
-        weir_arch_store_release_dev_u64(&queue->state->ready, span->first + span->count);
-    }
-    return WEIR_OK;
-}
-
-/* Reserves the last entry of a shared queue: nothing is posted behind it any more, and earlier entries go on. After
- * WEIR_OK no other thread gets as far. The caller then closes the queue by weir_dev_rdma_refuse. */
-WEIR_FN weir_status weir_dev_rdma_reserve_last(const weir_dev_rdma *queue, uint64_t *position)
-{
-    weir_dev_rdma_span span;
-    weir_status status = weir_dev_rdma_reserve(queue, 1, &span);
-    if (status == WEIR_OK && !span.is_next) {
-        status = weir_dev_rdma_await_turn(queue, span.first);
-    }
-    if (status == WEIR_OK) {
-        *position = span.first;
-    }
-    return status;
-}
-
-WEIR_FN void weir_dev_rdma_refuse(const weir_dev_rdma *queue, uint64_t position)
-{
-    weir_arch_store_release_dev_u64(&queue->state->refused, position + 1);
-}
-
 /* Called after the last entry of a span is written. */
 WEIR_FN weir_status weir_dev_rdma_finish(const weir_dev_rdma *queue, const weir_dev_rdma_span *span, uint32_t flags,
                                          uint64_t *ticket)
 {
-    weir_status status = weir_dev_rdma_publish(queue, span, flags);
+    weir_status status =
+        weir_dev_rdma_publish(queue, span->first, span->count, span->is_next, (flags & WEIR_RDMA_RING) != 0);
     if (status == WEIR_OK && (flags & WEIR_RDMA_RING) != 0) {
         status = queue->exclusive ? weir_dev_rdma_ring(queue)
                                   : weir_dev_rdma_ring_shared(queue, span->first + span->count, 1);
@@ -503,23 +405,6 @@ WEIR_FN weir_status weir_dev_rdma_post_counted(const weir_dev_rdma *queue, weir_
 
 /* ---- groups ---------------------------------------------------------------------------------------------- */
 
-/* A block for each thread of a group on an exclusive queue. All threads read the state, none writes it. */
-WEIR_FN weir_status weir_dev_rdma_reserve_group(const weir_dev_rdma *queue, weir_coop coop, weir_dev_rdma_span *span)
-{
-    weir_status status = WEIR_OK;
-    span->first = weir_arch_load_u64(&queue->state->reserved);
-    span->count = coop.size;
-    span->is_next = 1;
-    if (WEIR_UNLIKELY(span->first + coop.size - weir_arch_load_u64(&queue->state->completed) > queue->count)) {
-        status = weir_coop_sync(coop); /* all have read the state */
-        if (status == WEIR_OK && coop.rank == 0) {
-            status = weir_dev_rdma_await_room(queue, span->first, coop.size);
-        }
-        status = weir_coop_agree(coop, queue->control, status);
-    }
-    return status;
-}
-
 /* A block for each lane of a warp on a shared queue. */
 WEIR_FN weir_status weir_dev_rdma_reserve_warp(const weir_dev_rdma *queue, weir_coop warp, weir_dev_rdma_span *span)
 {
@@ -550,8 +435,9 @@ WEIR_FN weir_status weir_dev_rdma_post_each(const weir_dev_rdma *queue, const we
     if (!weir_dev_rdma_fits(queue, group.size)) {
         return WEIR_ERR_LIMIT;
     }
-    weir_status status = queue->exclusive ? weir_dev_rdma_reserve_group(queue, group, &span)
-                                          : weir_dev_rdma_reserve_warp(queue, group, &span);
+    weir_status status = queue->exclusive
+                             ? weir_dev_rdma_reserve_group(queue, group, &span.first, &span.count, &span.is_next)
+                             : weir_dev_rdma_reserve_warp(queue, group, &span);
     if (status == WEIR_OK) {
         const int last = group.rank + 1 == group.size;
         weir_dev_rdma_write(queue, &span, group.rank, entry, last ? flags : flags & ~WEIR_RDMA_SIGNALLED);
@@ -564,7 +450,7 @@ WEIR_FN weir_status weir_dev_rdma_post_each(const weir_dev_rdma *queue, const we
         if (queue->exclusive) {
             weir_arch_store_u64(&queue->state->reserved, span.first + span.count);
         }
-        status = weir_dev_rdma_publish(queue, &span, 0);
+        status = weir_dev_rdma_publish(queue, span.first, span.count, span.is_next, 0);
     }
     status = weir_coop_agree(coop, queue->control, status);
     if (status == WEIR_OK && (flags & WEIR_RDMA_RING) != 0) {

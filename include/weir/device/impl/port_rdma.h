@@ -17,6 +17,7 @@
 #define WEIR_DEVICE_IMPL_PORT_RDMA_H
 
 #include "weir/device/fifo.h"
+#include "weir/device/impl/rdma_close.h"
 #include "weir/device/rdma.h"
 
 /* The ids of a port channel's packet buffers, the peer's and this rank's, if it has them. */

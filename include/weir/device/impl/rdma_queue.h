@@ -87,7 +87,19 @@ WEIR_FN_COLD void weir_dev_rdma_take(const weir_dev_rdma *queue)
     }
 }
 
-/* Whether weir_dev_rdma_refuse has closed the queue before this position. */
+/* Declared in weir/device/rdma.h, which says what it does. */
+WEIR_FN void weir_dev_rdma_poll(const weir_dev_rdma *queue)
+{
+    if (queue->exclusive) {
+        weir_dev_rdma_take(queue);
+    } else if (weir_arch_load_relaxed_dev_u64(&queue->state->polling) == 0 &&
+               weir_arch_fetch_or_acquire_dev_u64(&queue->state->polling, 1) == 0) {
+        weir_dev_rdma_take(queue);
+        weir_arch_store_release_dev_u64(&queue->state->polling, 0);
+    }
+}
+
+/* Whether weir_dev_rdma_refuse (impl/rdma_close.h) has closed the queue before this position. */
 WEIR_FN int weir_dev_rdma_is_refused(const weir_dev_rdma *queue, uint64_t position)
 {
     const uint64_t refused = weir_arch_load_acquire_dev_u64(&queue->state->refused);
@@ -159,6 +171,23 @@ WEIR_FN weir_status weir_dev_rdma_ring_shared(const weir_dev_rdma *queue, uint64
         weir_arch_store_relaxed_dev_u64(&state->rung, ready);
     }
     weir_arch_store_release_dev_u64(&state->ringing, 0);
+    return WEIR_OK;
+}
+
+/* Declared in weir/device/rdma.h, which says what it does. */
+WEIR_FN weir_status weir_dev_rdma_ring(const weir_dev_rdma *queue)
+{
+    weir_dev_rdma_state *state = queue->state;
+    if (!queue->exclusive) {
+        const uint64_t mine = weir_arch_load_acquire_dev_u64(&state->ready);
+        const uint64_t rung = weir_arch_load_acquire_dev_u64(&state->rung);
+        return rung < mine ? weir_dev_rdma_ring_shared(queue, mine, 0) : WEIR_OK;
+    }
+    const uint64_t ready = weir_arch_load_u64(&state->ready);
+    if (ready != weir_arch_load_u64(&state->rung)) {
+        weir_dev_rdma_tell(queue, ready);
+        weir_arch_store_u64(&state->rung, ready);
+    }
     return WEIR_OK;
 }
 
