@@ -1337,7 +1337,7 @@ MUTANTS = [
            ["collective.Reduce.HalvesAreRoundedOnce"]),
     Mutant("collective-ties", DEVICE + "impl/arch_numbers.h", "weir_arch_bf16_of_float", "0x7fffu + (bits >> 16 & 1u)", "0x8000u",
            "ties are rounded up", ["collective.Types/Formats.RoundingIsToNearestTiesToEven/bf16"]),
-    Mutant("collective-average", DEVICE + "reduce.h", "weir_divide_integer",
+    Mutant("collective-average", DEVICE + "impl/reduce_word.h", "weir_divide_integer",
            "(uint64_t)((int64_t)sum / (int64_t)ranks)", "sum / ranks",
            "averages of negative numbers are large", ["collective.Reduce.IntegersWrapAndAveragesAreExact"]),
     Mutant("collective-overlap", HOST + "collective/call.c", "check_spans", "!weiri_spans_apart(send, recv)", "false",
