@@ -22,45 +22,15 @@
 #define WEIR_DEVICE_SEMAPHORE_H
 
 #include "weir/device/coop.h"
+#include "weir/device/impl/semaphore_token.h"
 
 #undef WEIR_DEV_USED_semaphore
 #define WEIR_DEV_USED_semaphore weir_dev_version_semaphore
-
-/* The note of a failing call on the semaphore. */
-WEIR_FN weir_dev_note weir_dev_semaphore_note(const weir_dev_semaphore *semaphore, uint32_t doing)
-{
-    weir_dev_note note = weir_dev_note_of(doing, semaphore->peer, semaphore->id, 0, 0);
-    note.index = (uint16_t)semaphore->index;
-    return note;
-}
 
 /* The error with which waits of the communicator end, or WEIR_OK. Reads host memory, which takes 1 us on a GPU. */
 WEIR_FN weir_status weir_dev_semaphore_status(const weir_dev_semaphore *semaphore)
 {
     return weir_dev_control_status(semaphore->control);
-}
-
-/* A signal to the host. Read-modify-writes of host memory are not atomic across PCIe. So the count is kept in device
- * memory and stored. A thread that another thread overtakes stores the newer count after its own: the token may step
- * back for a moment, but ends at the count. Arguments are passed by value: taking the handle's address here would spill
- * it to local memory and cost 0.8 us in a put of 1 MiB. */
-WEIR_FN_COLD void weir_dev_semaphore_signal_host(uint64_t *sent, uint64_t *outbound, uint32_t to_host,
-                                                 weir_dev_control *control, weir_dev_note note)
-{
-    if (to_host == WEIR_SEMAPHORE_UNMAPPED) {
-        (void)weir_dev_control_fail_in(control, WEIR_ERR_UNSUPPORTED, note);
-        return;
-    }
-    uint64_t count = weir_arch_fetch_add_acq_rel_dev_u64(sent, 1) + 1;
-    for (;;) {
-        weir_arch_store_release_sys_u64(outbound, count);
-        /* A plain load could run before the store, miss the thread that overtakes, and leave its count overwritten. */
-        uint64_t newest = weir_arch_fetch_add_acq_rel_dev_u64(sent, 0);
-        if (newest == count) {
-            return;
-        }
-        count = newest;
-    }
 }
 
 WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
@@ -83,76 +53,6 @@ WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semapho
     }
     weir_arch_add_relaxed_sys_u64(semaphore->outbound, 1);
     weir_arch_add_relaxed_dev_u64(semaphore->sent, 1);
-}
-
-/* The slow part of a wait: no signal has arrived yet, or the wait is due to check the control block. Its note has only
- * the token's address, by which the host finds the semaphore: each further argument costs a trip up to 3 %. */
-WEIR_FN_COLD weir_status weir_dev_semaphore_await_long(const uint64_t *inbound, uint64_t consumed,
-                                                       weir_dev_control *control)
-{
-    return weir_spin_above(inbound, consumed, 1, control,
-                           weir_dev_note_of(WEIR_DOING_WAIT, WEIR_NO_PEER, (uint64_t)(uintptr_t)inbound, 0, 0));
-}
-
-/* Returns when more than `consumed` signals have arrived. */
-WEIR_FN weir_status weir_dev_semaphore_await(const weir_dev_semaphore *semaphore, uint64_t consumed)
-{
-    uint32_t reads = weir_spin_is_due(consumed) ? 1 : WEIR_ARCH_FAST_READS;
-    uint64_t count;
-    int is_long;
-    WEIR_ROLLED
-    do {
-        count = weir_arch_load_relaxed_sys_u64(semaphore->inbound);
-        is_long = weir_spin_is_long(&reads); /* decided while the load is under way */
-    } while ((count <= consumed) & !is_long);
-    weir_arch_acquire_loaded_sys_u64(semaphore->inbound);
-    return WEIR_UNLIKELY(is_long) ? weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control)
-                                  : WEIR_OK;
-}
-
-WEIR_FN weir_status weir_dev_semaphore_await_relaxed(const weir_dev_semaphore *semaphore, uint64_t consumed)
-{
-    uint32_t reads = weir_spin_is_due(consumed) ? 1 : WEIR_ARCH_FAST_READS;
-    uint64_t count;
-    int is_long;
-    WEIR_ROLLED
-    do {
-        count = weir_arch_load_relaxed_sys_u64(semaphore->inbound);
-        is_long = weir_spin_is_long(&reads); /* decided while the load is under way */
-    } while ((count <= consumed) & !is_long);
-    return WEIR_UNLIKELY(is_long) ? weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control)
-                                  : WEIR_OK;
-}
-
-/* weir_dev_semaphore_await for a count that is still being loaded: the first read of the token starts before the count
- * has arrived. Waiting for the count first costs a trip 6 %. */
-WEIR_FN weir_status weir_dev_semaphore_await_loading(const weir_dev_semaphore *semaphore, uint64_t consumed)
-{
-    uint32_t reads = WEIR_ARCH_FAST_READS;
-    uint64_t count = weir_arch_load_relaxed_sys_u64(semaphore->inbound);
-    int is_long = weir_spin_is_due(consumed);
-    WEIR_ROLLED
-    while ((count <= consumed) & !is_long) {
-        count = weir_arch_load_relaxed_sys_u64(semaphore->inbound);
-        is_long = weir_spin_is_long(&reads);
-    }
-    weir_arch_acquire_loaded_sys_u64(semaphore->inbound);
-    return WEIR_UNLIKELY(is_long) ? weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control)
-                                  : WEIR_OK;
-}
-
-WEIR_FN weir_status weir_dev_semaphore_await_loading_relaxed(const weir_dev_semaphore *semaphore, uint64_t consumed)
-{
-    uint32_t reads = WEIR_ARCH_FAST_READS;
-    uint64_t count = weir_arch_load_relaxed_sys_u64(semaphore->inbound);
-    int is_long = weir_spin_is_due(consumed);
-    WEIR_ROLLED
-    while ((count <= consumed) & !is_long) {
-        count = weir_arch_load_relaxed_sys_u64(semaphore->inbound);
-        is_long = weir_spin_is_long(&reads);
-    }
-    return WEIR_UNLIKELY(is_long) ? weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control)
-                                  : WEIR_OK;
 }
 
 WEIR_FN weir_status weir_dev_semaphore_wait(const weir_dev_semaphore *semaphore)
