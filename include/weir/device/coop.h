@@ -120,17 +120,6 @@ WEIR_FN int weir_coop_can_meet(weir_coop coop)
     return coop.scope != WEIR_COOP_PART && (coop.scope != WEIR_COOP_GRID || coop.barrier != NULL);
 }
 
-/* The first thread of each block meets those of the other blocks; the rest of the block waits at its barrier. */
-WEIR_FN weir_status weir_coop_grid_round(weir_coop coop)
-{
-    weir_status status = WEIR_OK;
-    weir_arch_block_sync(coop.host);
-    if (coop.block_rank == 0) {
-        status = weir_grid_barrier_round(coop.barrier, coop.block, coop.blocks);
-    }
-    return status;
-}
-
 /* Barrier of the group; orders the memory accesses of its threads. The status is the calling thread's. WEIR_ERR_INVALID
  * for a group that cannot meet. In a grid only the first thread of each block returns an error, which is also sticky:
  * use weir_coop_agree where all threads must know. */
@@ -151,7 +140,7 @@ WEIR_FN weir_status weir_coop_sync(weir_coop coop)
         if (WEIR_UNLIKELY(coop.barrier == NULL)) {
             return WEIR_ERR_INVALID;
         }
-        status = weir_coop_grid_round(coop);
+        status = weir_grid_barrier_meet(coop.barrier, coop.host, coop.block_rank, coop.block, coop.blocks);
         weir_arch_block_sync(coop.host);
         break;
     default:
@@ -183,7 +172,7 @@ WEIR_FN weir_status weir_coop_agree(weir_coop coop, weir_dev_control *control, w
         if (WEIR_UNLIKELY(failed)) {
             weir_arch_or_release_dev_u64(coop.barrier->word, WEIR_GRID_BARRIER_POISON);
         }
-        failed |= weir_coop_grid_round(coop) != WEIR_OK;
+        failed |= weir_grid_barrier_meet(coop.barrier, coop.host, coop.block_rank, coop.block, coop.blocks) != WEIR_OK;
         failed = weir_arch_block_or(coop.host, failed);
         break;
     default:
