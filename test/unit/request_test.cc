@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include "weir/device/request.h"
+#include "weir/device/impl/request_check.h"
 
 namespace {
 

@@ -23,6 +23,7 @@
 #include "src/host/comm/domain.h"
 #include "src/host/comm/endpoint.h"
 #include "src/host/comm/memory.h"
+#include "weir/device/impl/request_check.h"
 
 #define DIRECT_BYTES 4096u
 #define VITAL_CHECK_MS 400

@@ -16,6 +16,7 @@
 #include "src/host/base/clock.h"
 #include "src/host/base/cpus.h"
 #include "src/host/base/error.h"
+#include "weir/device/impl/request_check.h"
 
 #define BATCH 32u           /* requests of one fifo in a round */
 #define CHECK_ROUNDS 64u    /* rounds between two checks of the communicator */

@@ -18,6 +18,7 @@
 
 #include "weir/device/fifo.h"
 #include "weir/device/impl/rdma_close.h"
+#include "weir/device/impl/request_check.h"
 #include "weir/device/rdma.h"
 
 /* The ids of a port channel's packet buffers, the peer's and this rank's, if it has them. */
