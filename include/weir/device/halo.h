@@ -27,12 +27,6 @@
 
 #include "weir/device/impl/halo_share.h"
 
-WEIR_FN int weir_dev_halo_is_group(weir_coop coop)
-{
-    return coop.scope == WEIR_COOP_BLOCK || coop.scope == WEIR_COOP_BLOCKS ||
-           (coop.scope == WEIR_COOP_GRID && coop.barrier != NULL);
-}
-
 /* Sends this rank's part to each neighbour. */
 WEIR_FN weir_status weir_dev_halo_put(const weir_dev_halo *halo, weir_coop coop)
 {

@@ -123,4 +123,11 @@ WEIR_FN weir_status weir_halo_wait_share(const weir_dev_halo *halo, const weir_d
     return status;
 }
 
+/* Whether the group can make the calls of a halo. */
+WEIR_FN int weir_dev_halo_is_group(weir_coop coop)
+{
+    return coop.scope == WEIR_COOP_BLOCK || coop.scope == WEIR_COOP_BLOCKS ||
+           (coop.scope == WEIR_COOP_GRID && coop.barrier != NULL);
+}
+
 #endif
