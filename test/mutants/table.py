@@ -143,7 +143,7 @@ MUTANTS = [
     Mutant("packet-alignment", DEVICE + "impl/channel_check.h", "weir_dev_memory_channel_check",
            "ends % packet != 0", "packet == 0",
            "misaligned packets are not refused", headers("PacketMisuse")),
-    Mutant("index-last", DEVICE + "memory_channel.h", "weir_dev_memory_channel_check_index",
+    Mutant("index-last", DEVICE + "impl/channel_check.h", "weir_dev_memory_channel_check_index",
            "index >= channel->remote_bytes / width", "index > channel->remote_bytes / width",
            "one value beyond the memory is accessed", headers("ValuesAreReadAndWritten")),
     Mutant("packet-tail", DEVICE + "impl/packet.h", "weir_packet_scatter",

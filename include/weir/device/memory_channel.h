@@ -32,7 +32,7 @@
 #ifndef WEIR_DEVICE_MEMORY_CHANNEL_H
 #define WEIR_DEVICE_MEMORY_CHANNEL_H
 
-#include "weir/device/impl/channel_check.h"
+#include "weir/device/impl/channel_lines.h"
 
 #undef WEIR_DEV_USED_memory_channel
 #define WEIR_DEV_USED_memory_channel weir_dev_version_memory_channel
@@ -130,46 +130,6 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_
     return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_EXCHANGE, packet_offset, bytes, unpack_flag, status);
 }
 
-/* One direction of lines, or both. Uses `halves` of the line buffers in turn: 1 or 2. */
-WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_channel *channel, int put, int unpack,
-                                                      uint64_t line_offset, uint64_t put_offset, uint64_t unpack_offset,
-                                                      uint64_t bytes, uint32_t halves, weir_coop coop)
-{
-    uint64_t half = weir_line_count(bytes) * WEIR_LINE_BYTES;
-    weir_status status = weir_dev_memory_channel_check(channel, put, unpack, put_offset, unpack_offset, bytes,
-                                                       line_offset, halves * half, WEIR_LINE_BYTES, coop);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    if (WEIR_UNLIKELY(!channel->lines || !weir_line_fits(coop))) {
-        return weir_dev_control_fail_in(
-            channel->semaphore.control, WEIR_ERR_INVALID,
-            weir_dev_memory_channel_note(channel, weir_dev_memory_channel_doing(put, unpack), unpack && !put,
-                                         line_offset, bytes, WEIR_UNKNOWN_BYTES));
-    }
-    uint32_t put_flag = put ? weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT) : 0;
-    uint32_t unpack_flag = unpack ? weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK) : 0;
-    char *out = put ? channel->remote + line_offset + (halves == 2 && put_flag % 2 != 0 ? half : 0) : NULL;
-    char *in = unpack ? channel->packets + line_offset + (halves == 2 && unpack_flag % 2 != 0 ? half : 0) : NULL;
-    const char *src = channel->local + put_offset;
-    char *dst = channel->local + unpack_offset;
-    weir_packet_advance(channel->epochs, put ? WEIR_EPOCH_PUT : WEIR_EPOCH_UNPACK,
-                        unpack ? WEIR_EPOCH_UNPACK : WEIR_EPOCH_PUT, coop);
-    if (WEIR_UNLIKELY((((uintptr_t)src | (uintptr_t)dst | bytes) & 7) != 0)) {
-        status = weir_line_run_any(out, src, put_flag, dst, in, unpack_flag, bytes, coop.rank, coop.size,
-                                   channel->semaphore.control);
-    } else {
-        status = weir_line_run(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes,
-                               coop.rank, coop.size, channel->semaphore.control);
-    }
-    /* Last: a branch on the flag in front of the transfer would hold up the first loads of the data. */
-    if (unpack && status == WEIR_OK) {
-        status = weir_line_look(unpack_flag, channel->semaphore.control);
-    }
-    return weir_dev_memory_channel_end_packets(channel, weir_dev_memory_channel_doing(put, unpack), line_offset, bytes,
-                                               0, status);
-}
-
 /* put, unpack and exchange with 128-byte lines (impl/line.h): 120 bytes of data take 128 bytes, at addresses that are
  * multiples of 128 at both ends. They need a connection that keeps lines whole, and groups of whole warps;
  * WEIR_ERR_INVALID otherwise. exchange_lines has the same requirements on both sides as exchange_ll16. Bytes of a
@@ -193,19 +153,7 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_lines(const weir_dev_memory
     return weir_dev_memory_channel_run_lines(channel, 1, 1, line_offset, put_offset, unpack_offset, bytes, 2, coop);
 }
 
-/* One value of the remote memory: element `index` of an array of that type at its start. */
-WEIR_FN weir_status weir_dev_memory_channel_check_index(const weir_dev_memory_channel *channel, uint32_t doing,
-                                                        uint64_t index, uint32_t width)
-{
-    const int beyond = index >= channel->remote_bytes / width;
-    if (WEIR_UNLIKELY(beyond || (uintptr_t)channel->remote % width != 0)) {
-        return weir_dev_control_fail_in(
-            channel->semaphore.control, beyond ? WEIR_ERR_RANGE : WEIR_ERR_INVALID,
-            weir_dev_memory_channel_note(channel, doing, 0, index * width, width, channel->remote_bytes));
-    }
-    return WEIR_OK;
-}
-
+/* read and write: one value of the remote memory, element `index` of an array of that type at its start. */
 WEIR_FN weir_status weir_dev_memory_channel_read_u32(const weir_dev_memory_channel *channel, uint64_t index,
                                                      uint32_t *value)
 {

@@ -129,4 +129,17 @@ WEIR_FN weir_status weir_dev_memory_channel_check(const weir_dev_memory_channel 
     return WEIR_OK;
 }
 
+/* Whether the remote memory has element `index` of an array of values of `width` bytes. */
+WEIR_FN weir_status weir_dev_memory_channel_check_index(const weir_dev_memory_channel *channel, uint32_t doing,
+                                                        uint64_t index, uint32_t width)
+{
+    const int beyond = index >= channel->remote_bytes / width;
+    if (WEIR_UNLIKELY(beyond || (uintptr_t)channel->remote % width != 0)) {
+        return weir_dev_control_fail_in(
+            channel->semaphore.control, beyond ? WEIR_ERR_RANGE : WEIR_ERR_INVALID,
+            weir_dev_memory_channel_note(channel, doing, 0, index * width, width, channel->remote_bytes));
+    }
+    return WEIR_OK;
+}
+
 #endif
