@@ -90,6 +90,7 @@ WEIR_FN weir_coop weir_coop_warp(weir_coop coop)
     return coop;
 }
 
+/* The calling thread alone. */
 WEIR_FN weir_coop weir_coop_thread(weir_coop coop)
 {
     coop.rank = 0;

@@ -16,6 +16,7 @@
  *            a synchronized one, has the higher ticket.
  * Threads:   any number of threads may push, test and wait. One host thread at a time takes requests.
  * Blocking:  push while all slots are in use, and wait, with the communicator's deadline. The other calls never block.
+ * Ownership: weir_fifo_device gives the handle. Kernels must not use it after weir_fifo_destroy.
  * Errors:    WEIR_ERR_TIMEOUT: the request is not in the queue. The communicator's sticky error: it may be in the
  *            queue. A push that finds room returns that error only now and then, but often enough to end a loop of
  *            pushes. */
@@ -30,6 +31,7 @@
 /* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */
 WEIR_FN weir_status weir_dev_fifo_status(const weir_dev_fifo *fifo) { return weir_dev_control_status(fifo->control); }
 
+/* Waits for room and pushes the request. *ticket is for test and wait. */
 WEIR_FN weir_status weir_dev_fifo_push(const weir_dev_fifo *fifo, const weir_request *request, uint64_t *ticket)
 {
     if (WEIR_UNLIKELY(!weir_dev_credits_take(fifo->credits, fifo->count))) {
@@ -60,6 +62,7 @@ WEIR_FN weir_status weir_dev_fifo_test(const weir_dev_fifo *fifo, uint64_t ticke
     return status != WEIR_OK ? status : WEIR_PENDING;
 }
 
+/* Waits until the host has completed the request of that ticket and all before it. */
 WEIR_FN weir_status weir_dev_fifo_wait(const weir_dev_fifo *fifo, uint64_t ticket)
 {
     weir_arch_pause_for_host();

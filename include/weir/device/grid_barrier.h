@@ -5,6 +5,7 @@
  *
  * Threads:   all threads of the grid meet. One barrier serves one running kernel at a time.
  * Blocking:  meeting, with the communicator's deadline.
+ * Ownership: weir_grid_barrier_device gives the handle. Kernels must not use it after weir_grid_barrier_destroy.
  * Errors:    WEIR_ERR_TIMEOUT, or the communicator's sticky error. After an error the barrier stays closed: all later
  *            meetings there return an error. */
 #ifndef WEIR_DEVICE_GRID_BARRIER_H

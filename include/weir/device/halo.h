@@ -20,6 +20,7 @@
  *            wait for blocks of the neighbours. Halos with lines (WEIR_HALO_LINES, WEIR_HALO_AUTO) need blocks of whole
  *            warps.
  * Blocking:  wait, and put of parts with stores, have the communicator's deadline.
+ * Ownership: weir_halo_device gives the handle. Kernels must not use it after weir_halo_destroy.
  * Errors:    WEIR_ERR_INVALID (another group; a block that is not whole warps, which is sticky), and the errors of
  *            waits: WEIR_ERR_TIMEOUT or the communicator's sticky error. */
 #ifndef WEIR_DEVICE_HALO_H

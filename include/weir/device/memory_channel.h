@@ -25,6 +25,7 @@
  * Threads:   all threads of a coop call put, get and the packet calls with the same arguments. One thread calls signal,
  *            wait, poll, read and write.
  * Blocking:  wait, unpack and exchange have the communicator's deadline; nothing else blocks.
+ * Ownership: weir_memory_channel_device gives the handle. Kernels must not use it after weir_memory_channel_destroy.
  * Order:     put and get are ordinary accesses, ordered by the signal and the barriers around them. Packets carry their
  *            own order. read and write are relaxed at system scope.
  * Errors:    WEIR_ERR_RANGE (also without a packet buffer), WEIR_ERR_INVALID (a misaligned packet or value, or lines on

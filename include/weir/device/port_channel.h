@@ -52,6 +52,7 @@
  *            coop. Any number of coops and threads push at the same time; one waits for signals.
  * Blocking:  wait, flush with ticket NULL, adds by the caller, and pushes while the channel has no credit, or the NIC's
  *            queue no room, with the communicator's deadline.
+ * Ownership: weir_port_channel_device gives the handle. Kernels must not use it after weir_port_channel_destroy.
  * Errors:    of pushes and waits: WEIR_ERR_TIMEOUT, the communicator's sticky error, or WEIR_ERR_INVALID while the
  *            proxy that they need is not started. Tickets, adds by the caller and waits for signals also return the
  *            channel's error, for example of a request out of range; it does not fail the communicator. Waits for
@@ -82,6 +83,7 @@ WEIR_FN weir_status weir_dev_port_channel_test_ticket(const weir_dev_port_channe
                                                   : weir_dev_proxy_channel_test(&channel->queue, ticket);
 }
 
+/* Waits until the request of the ticket, and all before it, are completed. */
 WEIR_FN weir_status weir_dev_port_channel_wait_ticket(const weir_dev_port_channel *channel, uint64_t ticket)
 {
     if (ticket == WEIR_TICKET_DONE) {
@@ -107,6 +109,7 @@ WEIR_FN weir_status weir_dev_port_channel_flush(const weir_dev_port_channel *cha
     return status == WEIR_OK && ticket == NULL ? weir_dev_port_channel_wait_ticket(channel, position) : status;
 }
 
+/* Signals the peer, behind all earlier requests. By one thread. */
 WEIR_FN weir_status weir_dev_port_channel_signal(const weir_dev_port_channel *channel, uint64_t *ticket)
 {
     if (channel->direct_bytes != 0 && weir_dev_port_channel_is_idle(channel)) {
@@ -139,18 +142,21 @@ WEIR_FN weir_status weir_dev_port_channel_move(const weir_dev_port_channel *chan
     return leads && status == WEIR_OK ? weir_dev_port_channel_signal(channel, ticket) : status;
 }
 
+/* Copies `bytes` of local at local_offset to remote at remote_offset. */
 WEIR_FN weir_status weir_dev_port_channel_put(const weir_dev_port_channel *channel, uint64_t remote_offset,
                                               uint64_t local_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
 {
     return weir_dev_port_channel_move(channel, WEIR_REQUEST_PUT, remote_offset, local_offset, bytes, coop, ticket);
 }
 
+/* Copies `bytes` of remote at remote_offset to local at local_offset. */
 WEIR_FN weir_status weir_dev_port_channel_get(const weir_dev_port_channel *channel, uint64_t remote_offset,
                                               uint64_t local_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
 {
     return weir_dev_port_channel_move(channel, WEIR_REQUEST_GET, remote_offset, local_offset, bytes, coop, ticket);
 }
 
+/* A put, and a signal behind it. */
 WEIR_FN weir_status weir_dev_port_channel_put_signal(const weir_dev_port_channel *channel, uint64_t remote_offset,
                                                      uint64_t local_offset, uint64_t bytes, weir_coop coop,
                                                      uint64_t *ticket)

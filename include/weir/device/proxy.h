@@ -15,6 +15,7 @@
  *            tickets.
  * Threads:   any number may push, test and wait.
  * Blocking:  push while no credit or no slot is free, and wait, with the communicator's deadline.
+ * Ownership: weir_proxy_channel_device gives the handle. Kernels must not use it after weir_proxy_channel_destroy.
  * Errors:    push: as weir/device/fifo.h. test and wait: the same, or the channel's error if that request failed. A
  *            failed channel takes requests and fails them at once; its error does not fail the communicator. Before
  *            weir_proxy_start a wait, and a push that would wait, returns WEIR_ERR_INVALID at once: the request is
@@ -34,7 +35,7 @@ WEIR_FN weir_status weir_dev_proxy_channel_status(const weir_dev_proxy_channel *
     return weir_dev_fifo_status(&channel->fifo);
 }
 
-/* Ignores request->channel: the request goes to this channel. */
+/* Waits for a credit and a slot, and pushes the request. It goes to this channel, whatever request->channel. */
 WEIR_FN weir_status weir_dev_proxy_channel_push(const weir_dev_proxy_channel *channel, const weir_request *request,
                                                 uint64_t *ticket)
 {
@@ -89,6 +90,7 @@ WEIR_FN weir_status weir_dev_proxy_channel_test(const weir_dev_proxy_channel *ch
     return status != WEIR_OK ? status : WEIR_PENDING;
 }
 
+/* Waits until the request of that ticket is completed. */
 WEIR_FN weir_status weir_dev_proxy_channel_wait(const weir_dev_proxy_channel *channel, uint64_t ticket)
 {
     const uint64_t *word = &channel->progress->done;

@@ -23,6 +23,7 @@
  * Threads:   any number, on a shared queue. One thread at a time uses an exclusive queue, or the threads of one warp
  *            or block together (..._each); it needs no atomics.
  * Blocking:  posts while there is no room, ring while another thread rings, wait; with the communicator's deadline.
+ * Ownership: the program owns the queue and all that the handle points to.
  * Errors:    WEIR_ERR_TIMEOUT or the communicator's sticky error. WEIR_ERR_REMOTE once the NIC has reported an error:
  *            of tickets from the failed entry on, and of posts that find no room; weir_dev_rdma_state.failed has the
  *            syndrome. Also WEIR_ERR_REMOTE for everything behind the last entry of a queue that weir has closed. With
@@ -50,6 +51,7 @@ typedef struct weir_dev_rdma_entry {
     uint32_t immediate; /* of a write with immediate; otherwise 0 */
 } weir_dev_rdma_entry;
 
+/* The place `offset` bytes behind that of `memory`. */
 WEIR_FN weir_dev_rdma_memory weir_dev_rdma_at(weir_dev_rdma_memory memory, uint64_t offset)
 {
     memory.address += offset;
@@ -77,6 +79,7 @@ WEIR_FN weir_status weir_dev_rdma_test(const weir_dev_rdma *queue, uint64_t tick
     return status;
 }
 
+/* Waits until the signalled post with this ticket is done. */
 WEIR_FN_COLD weir_status weir_dev_rdma_wait(const weir_dev_rdma *queue, uint64_t ticket)
 {
     weir_spin spin = weir_spin_begin();
@@ -251,6 +254,7 @@ WEIR_FN weir_status weir_dev_rdma_transfer_all(const weir_dev_rdma *queue, uint3
 
 /* `flags` are WEIR_RDMA_.... The caller may wait for a ticket if WEIR_RDMA_SIGNALLED is among them. By one thread. */
 
+/* Writes `bytes` of `local` to `remote`. */
 WEIR_FN weir_status weir_dev_rdma_put(const weir_dev_rdma *queue, weir_dev_rdma_memory remote,
                                       weir_dev_rdma_memory local, uint64_t bytes, uint32_t flags, uint64_t *ticket)
 {
@@ -266,6 +270,7 @@ WEIR_FN weir_status weir_dev_rdma_put_notify(const weir_dev_rdma *queue, weir_de
     return weir_dev_rdma_transfer_all(queue, WEIR_MLX5_WRITE_IMMEDIATE, immediate, remote, local, bytes, flags, ticket);
 }
 
+/* Reads `bytes` of `remote` to `local`. */
 WEIR_FN weir_status weir_dev_rdma_get(const weir_dev_rdma *queue, weir_dev_rdma_memory remote,
                                       weir_dev_rdma_memory local, uint64_t bytes, uint32_t flags, uint64_t *ticket)
 {
@@ -329,12 +334,14 @@ WEIR_FN weir_status weir_dev_rdma_signal_after(const weir_dev_rdma *queue, const
     return weir_dev_rdma_finish(queue, &span, flags, ticket);
 }
 
+/* A signal: the number of signals so far to the peer's `token`. */
 WEIR_FN weir_status weir_dev_rdma_signal(const weir_dev_rdma *queue, weir_dev_rdma_memory token, uint32_t flags,
                                          uint64_t *ticket)
 {
     return weir_dev_rdma_signal_after(queue, NULL, token, flags, ticket);
 }
 
+/* A put, and a signal behind it. */
 WEIR_FN weir_status weir_dev_rdma_put_signal(const weir_dev_rdma *queue, weir_dev_rdma_memory remote,
                                              weir_dev_rdma_memory local, uint64_t bytes, weir_dev_rdma_memory token,
                                              uint32_t flags, uint64_t *ticket)
@@ -358,6 +365,7 @@ typedef struct weir_dev_rdma_counts {
     uint64_t rung;
 } weir_dev_rdma_counts;
 
+/* Loads the counts. */
 WEIR_FN weir_dev_rdma_counts weir_dev_rdma_begin(const weir_dev_rdma *queue)
 {
     weir_dev_rdma_counts counts;
@@ -368,6 +376,7 @@ WEIR_FN weir_dev_rdma_counts weir_dev_rdma_begin(const weir_dev_rdma *queue)
     return counts;
 }
 
+/* Stores the counts for the next user of the queue. */
 WEIR_FN void weir_dev_rdma_end(const weir_dev_rdma *queue, const weir_dev_rdma_counts *counts)
 {
     weir_arch_store_u64(&queue->state->reserved, counts->reserved);

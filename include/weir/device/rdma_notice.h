@@ -19,6 +19,7 @@
  *            own memory by another way than completions do, and a read of it must come between (docs/rdma.md).
  * Threads:   one at a time uses an inbox, and a ring; a thread that takes over synchronizes with the one before.
  * Blocking:  wait, with the communicator's deadline.
+ * Ownership: the program owns inboxes and rings, and all that their handles point to.
  * Errors:    WEIR_ERR_TIMEOUT or the communicator's sticky error. WEIR_ERR_REMOTE, from then on always, when a queue
  *            pair has failed and all earlier notices are taken. A sender that dies or fails causes no error here: the
  *            deadline ends waits for its notices. */
@@ -81,6 +82,7 @@ WEIR_FN weir_status weir_dev_rdma_poll_notice(const weir_dev_rdma_inbox *inbox, 
     return sticky != WEIR_OK ? sticky : WEIR_PENDING;
 }
 
+/* Waits for the next notice and takes it. */
 WEIR_FN_COLD weir_status weir_dev_rdma_wait_notice(const weir_dev_rdma_inbox *inbox, weir_dev_rdma_notice *notice)
 {
     const uint64_t taken = weir_arch_load_u64(inbox->taken);

@@ -13,7 +13,8 @@
  * sum divided by the number of ranks; for integers the quotient is rounded towards zero. WEIR_SCALED_SUM needs
  * weir_reduce_scale before weir_reduce_last. WEIR_MIN and WEIR_MAX are NaN if an element is NaN. F8E4M3 has no
  * infinities, and its NaN is 0x7f; F8E5M2 has infinities. A finite result beyond the largest F8 becomes the largest F8.
- */
+ *
+ * Threads:   any. Nothing here blocks or fails. */
 #ifndef WEIR_DEVICE_REDUCE_H
 #define WEIR_DEVICE_REDUCE_H
 

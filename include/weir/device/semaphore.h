@@ -10,6 +10,7 @@
  *            execution, not data.
  * Threads:   any number may signal; one at a time may wait or poll.
  * Blocking:  wait has the communicator's deadline; the others never block.
+ * Ownership: weir_semaphore_device gives the handle. Kernels must not use it after weir_semaphore_destroy.
  * Errors:    wait returns WEIR_OK, WEIR_ERR_TIMEOUT, or the communicator's sticky error. A signal, or begin, on a
  *            semaphore whose peer's memory is not mapped (another host) makes WEIR_ERR_UNSUPPORTED the sticky error:
  *            such a semaphore is for a port channel.
@@ -33,6 +34,7 @@ WEIR_FN weir_status weir_dev_semaphore_status(const weir_dev_semaphore *semaphor
     return weir_dev_control_status(semaphore->control);
 }
 
+/* Lets one wait of the peer return. */
 WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
 {
     if (WEIR_UNLIKELY(semaphore->to_host)) {
@@ -44,6 +46,7 @@ WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
     weir_arch_add_relaxed_dev_u64(semaphore->sent, 1);
 }
 
+/* A signal that orders only execution, not data. */
 WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semaphore)
 {
     if (WEIR_UNLIKELY(semaphore->to_host)) {
@@ -55,6 +58,7 @@ WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semapho
     weir_arch_add_relaxed_dev_u64(semaphore->sent, 1);
 }
 
+/* Waits for a signal and consumes it. */
 WEIR_FN weir_status weir_dev_semaphore_wait(const weir_dev_semaphore *semaphore)
 {
     uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
@@ -66,6 +70,7 @@ WEIR_FN weir_status weir_dev_semaphore_wait(const weir_dev_semaphore *semaphore)
     return WEIR_OK;
 }
 
+/* A wait that orders only execution, not data. */
 WEIR_FN weir_status weir_dev_semaphore_wait_relaxed(const weir_dev_semaphore *semaphore)
 {
     uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
@@ -100,6 +105,7 @@ typedef struct weir_dev_semaphore_counts {
     uint64_t consumed;
 } weir_dev_semaphore_counts;
 
+/* Loads the counts. */
 WEIR_FN weir_dev_semaphore_counts weir_dev_semaphore_begin(const weir_dev_semaphore *semaphore)
 {
     weir_dev_semaphore_counts counts;
@@ -119,6 +125,7 @@ WEIR_FN void weir_dev_semaphore_end(const weir_dev_semaphore *semaphore, const w
     weir_arch_store_relaxed_dev_u64(semaphore->expected, counts->consumed);
 }
 
+/* signal and wait with the counts of begin. */
 WEIR_FN void weir_dev_semaphore_signal_counted(const weir_dev_semaphore *semaphore, weir_dev_semaphore_counts *counts)
 {
     weir_arch_store_release_sys_u64(semaphore->outbound, ++counts->sent);

@@ -42,6 +42,7 @@
  * Threads:   any number of groups may send as one rank. One group at a time waits, polls and takes for it.
  * Blocking:  wait, take, flush, barrier and index; notify and put_notify while the target's ring is full. All have the
  *            communicator's deadline. Notifications of one device up to weir_window_opts.notifications always fit.
+ * Ownership: weir_window_device gives the handle. Kernels must not use it after weir_window_destroy.
  * Errors:    WEIR_ERR_RANGE for an unknown rank or memory, or a range that leaves a part. WEIR_ERR_INVALID for a tag
  *            that is too large, or a source that partly overlaps its destination. Both come before anything is copied
  *            or sent, and are sticky. WEIR_ERR_LIMIT if every ring that could bring a match is full and holds none;
