@@ -216,6 +216,7 @@ TEST_P(Collective, ManyRounds)
     run_all(stage(), { 2, 5 }, rounds, { WEIR_FORM_SLOTS, 2, 1, RECV });
     run_all(stage(), { 3, 2 }, rounds, { WEIR_FORM_SLOTS, 3, 1, BOTH });
     run_all(stage(), { 2 }, rounds, { WEIR_FORM_SLOTS, 64, 1, BOTH });
+    run_all(stage(), { 3 }, rounds, { WEIR_FORM_SLOTS, 34, 1, RECV }); // enough columns that half of the blocks send
 }
 
 TEST_P(Collective, RanksPassABroadcastOn)

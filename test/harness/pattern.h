@@ -70,8 +70,8 @@ WEIR_FN void weirt_pattern_fill(char *to, uint64_t bytes, uint64_t seed, uint64_
     }
 }
 
-/* The position of a byte that is not the pattern's, among those that this thread of `team` compares; `bytes` if there
- * is none. */
+/* This thread of `team` compares its words with the pattern. Returns the position of its first wrong byte, or `bytes`
+ * if all are right. */
 WEIR_FN uint64_t weirt_pattern_wrong(const char *at, uint64_t bytes, uint64_t seed, weir_coop team)
 {
     for (uint64_t i = 8 * (uint64_t)team.rank; i < bytes; i += 8 * (uint64_t)team.size) {

@@ -234,10 +234,10 @@ weir_status weiri_plan_describe(const weir_collective *collective, const char *n
 /* Shorter parts of a reduction are loaded from registered memory (local.c). */
 #define WEIRI_PULL_MOST ((uint64_t)32 << 20)
 
-/* The input of a choice. */
 /* From here on other ranks help the root of a broadcast or a reduce: they pass data on, or join it. */
 #define WEIRI_RELAY_RANKS 3u
 
+/* The input of a choice. */
 typedef struct weiri_work {
     uint32_t kind;
     uint64_t bytes; /* of all data */

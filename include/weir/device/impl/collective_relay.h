@@ -10,8 +10,9 @@
  * By slots, columns, rounds and slots are those of impl/collective_slots.h. At the root one block of a column sends,
  * and the other one copies the data into recv. At the other ranks the first block of a column passes the part on, round
  * by round, and the second one takes what the others pass on. In registered memory all data goes into recv at once.
- * What comes from the root lies in lines or slots of the first section, and what others pass on in those of the second.
- */
+ *
+ * Lines and slots have two sections. Data from the root comes through the first one. Data that other ranks pass on
+ * comes through the second one. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_RELAY_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_RELAY_H
 
@@ -26,8 +27,7 @@ WEIR_FN uint32_t weir_relay_others(const weir_dev_collective *c, const weir_coll
     return weir_collective_others(c) & ~((uint32_t)1 << weir_relay_root(m));
 }
 
-/* ---- lines --------------------------------------------------------------------------------------------------------
- */
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
 
 /* The lines of a batch that lie within the parts of the ranks in `from`. */
 WEIR_FN uint32_t weir_relay_mask(const weir_dev_collective *c, const weir_collective_move *m, const weir_batch *lines,
@@ -127,8 +127,7 @@ WEIR_FN weir_status weir_collective_relay_lines(const weir_dev_collective *c, co
     return c->ranks <= 4 ? weir_relay_lines(c, m, 4, coop) : weir_relay_lines(c, m, WEIR_COLLECTIVE_RANKS, coop);
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------------------
- */
+/* ---- slots ------------------------------------------------------------------------------------------------------- */
 
 /* A round of a column. */
 typedef struct weir_relay_round {
