@@ -1,8 +1,5 @@
-// Host tables: what create and calls refuse, faults of ids, memory at the edge of a page, large tables, and failing
-// allocations and device operations.
-#include <sys/mman.h>
-#include <unistd.h>
-
+// Host tables: what create and calls refuse, faults of ids, failing allocations and device operations, and rows inside
+// kernels.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -321,100 +318,6 @@ void reports_known_ids(weirt_rank *rank)
 }
 
 TEST_P(TableErrors, ReportsIdsThatAreKnown) { run_alone(reports_known_ids); }
-
-// ---- memory --------------------------------------------------------------------------------------------------------
-
-const char only_cpu[] = "only the CPU device reads memory that nothing has registered";
-
-// The first row begins at a page and the last one ends at a page, with unreadable pages beside them.
-void between_unreadable_pages(weirt_rank *rank)
-{
-    World world(rank);
-    if (!world.ready) {
-        return;
-    }
-    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    auto *map =
-        static_cast<char *>(mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    std::memset(map + page, 'r', page);
-    WEIRT_EXPECT(rank, mprotect(map, page, PROT_NONE) == 0 && mprotect(map + 2 * page, page, PROT_NONE) == 0);
-    for (uint64_t row_bytes = 1; row_bytes < 600; row_bytes += 13) {
-        weir_table *table = nullptr;
-        weir_table_part part = {};
-        part.rows = map + page;
-        part.count = 2;
-        part.pitch = page - row_bytes;
-        if (WEIRT_OK(rank, weir_table_create(world.c.device, row_bytes, &part, 1, nullptr, &table))) {
-            std::memset(world.host_out(), 0, 2048);
-            WEIRT_OK(rank, weir_table_gather(table, world.ids({ 0, 1 }), WEIR_IDS_I32, 2, world.out(), nullptr,
-                                             world.stream));
-            WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
-            WEIRT_EXPECT(rank, world.host_out()[0] == 'r' && world.host_out()[2 * row_bytes - 1] == 'r' &&
-                                   world.host_out()[2 * row_bytes] == 0);
-        }
-        weir_table_destroy(table);
-    }
-    munmap(map, 3 * page);
-}
-
-TEST_P(TableErrors, RowsBetweenUnreadablePages)
-{
-    if (std::string(stage()->kind) != "cpu") {
-        GTEST_SKIP() << only_cpu;
-    }
-    run_alone(between_unreadable_pages);
-}
-
-// More than 2^32 rows in 80 GiB of virtual memory, of which few pages exist.
-constexpr uint64_t LARGE = 5ull << 30;
-
-char *map_large()
-{
-    void *map = mmap(nullptr, LARGE * 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return map != MAP_FAILED ? static_cast<char *>(map) : nullptr;
-}
-
-void large(weirt_rank *rank)
-{
-    World world(rank);
-    weir_table *table = nullptr;
-    char *map = map_large();
-    if (!world.ready || !WEIRT_EXPECT(rank, map != nullptr)) {
-        return;
-    }
-    weir_table_part part = {};
-    part.rows = map;
-    part.count = LARGE;
-    const int64_t ids[] = { 0, (1ll << 31) + 5, (1ll << 32) + 7, static_cast<int64_t>(LARGE) - 1 };
-    std::memcpy(world.host() + 32768, ids, sizeof ids);
-    for (const int64_t id : ids) {
-        std::memcpy(map + id * 16, &id, sizeof id);
-    }
-    if (WEIRT_OK(rank, weir_table_create(world.c.device, 16, &part, 1, nullptr, &table))) {
-        WEIRT_OK(rank,
-                 weir_table_gather(table, world.device() + 32768, WEIR_IDS_I64, 4, world.out(), nullptr, world.stream));
-        WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
-        for (int i = 0; i < 4; i++) {
-            WEIRT_EXPECT(rank, std::memcmp(world.host_out() + 16 * i, &ids[i], sizeof ids[i]) == 0);
-        }
-        WEIRT_OK(rank, weir_table_status(table));
-    }
-    weir_table_destroy(table);
-    munmap(map, LARGE * 16);
-}
-
-TEST_P(TableErrors, MoreThanFourBillionRows)
-{
-    if (std::string(stage()->kind) != "cpu") {
-        GTEST_SKIP() << only_cpu;
-    }
-    char *map = map_large();
-    if (map == nullptr) {
-        GTEST_SKIP() << "80 GiB of addresses cannot be reserved here";
-    }
-    munmap(map, LARGE * 16);
-    run_alone(large);
-}
 
 // ---- faults in create and calls ------------------------------------------------------------------------------------
 

@@ -222,6 +222,46 @@ void uniques(weirt_rank *rank)
 
 TEST_P(TableOrder, ReadsEachRowOnce) { run_alone(uniques); }
 
+// No ids, the first and the last row, and ids that are all equal, negative or out of range.
+void every_id(weirt_rank *rank)
+{
+    World world(rank, WEIR_SPLIT_RANGES, MOST);
+    const auto rows = static_cast<int64_t>(2 * ROWS);
+    const std::vector<int64_t> lists[] = { {},
+                                           { 0 },
+                                           { rows - 1 },
+                                           std::vector<int64_t>(MOST, 7),
+                                           { -1, INT64_MIN, -1 },
+                                           std::vector<int64_t>(MOST, INT64_MIN),
+                                           { rows, INT64_MAX, rows },
+                                           std::vector<int64_t>(MOST, INT64_MAX),
+                                           { INT64_MIN, rows - 1, INT64_MAX, 0 } };
+    uint64_t outside = 0;
+    if (!world.ready) {
+        return;
+    }
+    for (const std::vector<int64_t> &ids : lists) {
+        for (const weir_table_order order : { WEIR_TABLE_ORDER_GROUPED, WEIR_TABLE_ORDER_UNIQUE }) {
+            const uint64_t count = ids.size();
+            weir_table_faults faults;
+            world.put(ids);
+            WEIRT_OK(rank, world.gather(count, order));
+            world.wait();
+            WEIRT_EXPECT(rank, world.wrong(ids, count) == 0);
+            WEIRT_EXPECT(rank,
+                         count == 0 ||
+                             world.placed() == (order == WEIR_TABLE_ORDER_GROUPED ? count : reads(world, ids, count)));
+            WEIRT_EXPECT(rank, count == 0 || world.ordered(ids, count, WEIR_SPLIT_RANGES));
+            outside +=
+                static_cast<uint64_t>(std::count_if(ids.begin(), ids.end(), [=](int64_t id) { return id >= rows; }));
+            weir_table_get_faults(world.table, &faults);
+            WEIRT_EXPECT(rank, faults.count == outside);
+        }
+    }
+}
+
+TEST_P(TableOrder, EveryKindOfId) { run_alone(every_id); }
+
 // Rows of other sizes and alignments, ids of 32 bits. The same rows lie in memory at other offsets: part 1 begins
 // behind part 0 and a gap of 5 bytes.
 void sizes(weirt_rank *rank, weir_table_split split)

@@ -1668,6 +1668,10 @@ MUTANTS = [
     Mutant("table-part-bound", HOST + "table/table.c", "add_part", "bytes > size - part->offset",
            "bytes > size - part->offset + 1", "a part may leave its memory by one byte",
            stage("TableErrors", "CreateRefuses")),
+    Mutant("table-memory", HOST + "table/table.c", "weir_table_create",
+           "            table->memories[i] = (weir_memory *)(uintptr_t)parts[i].memory;\n"
+           "            weiri_memory_get(table->memories[i]);\n", "", "a table does not keep the memory of its parts",
+           stage("TableMemory", "IsKeptByTheTable")),
     Mutant("table-sign", DEVICE + "impl/table_move.h", "weir_dev_table_row", "if (id < 0)", "if (id < -1)",
            "the id -1 is out of range instead of skipped", stage("Table", "EveryKindOfId")),
     Mutant("table-round-robin", DEVICE + "impl/table_move.h", "weir_table_index_of", "id / table->count",
