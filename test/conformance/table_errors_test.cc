@@ -1,5 +1,6 @@
 // Host tables: what create and calls refuse, faults of ids, failing allocations and device operations, and rows inside
 // kernels.
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -542,5 +543,78 @@ void inside_kernels(weirt_rank *rank)
 }
 
 TEST_P(TableErrors, RowsInsideKernels) { run_alone(inside_kernels); }
+
+// Ids of ten rows of 60 bytes; two are no row. In out there are 7 bytes behind each row.
+constexpr int64_t GROUP_IDS[] = { 1, 6, -3, 4, 10, 2, 5 };
+constexpr uint64_t GROUP_COUNT = sizeof GROUP_IDS / sizeof GROUP_IDS[0];
+constexpr uint64_t GROUP_ROW = 60;
+constexpr uint64_t GROUP_PITCH = 67;
+
+bool run_group(const World &world, table_group_args *args, uint32_t scatter)
+{
+    const weir_shape shape = weir_device_fit_shape(world.c.device, { 2, 64 });
+    args->scatter = scatter;
+    return WEIRT_OK(world.rank, weir_launch(world.c.device, table_group, shape, args, nullptr, world.stream)) &&
+           WEIRT_OK(world.rank, weir_stream_wait(world.c.device, world.stream, 0));
+}
+
+// The group gathers the rows and stores them back, each with its bytes in reverse order.
+void move_by_group(const World &world, table_group_args *args)
+{
+    const uint64_t width = args->type == WEIR_IDS_I64 ? 8 : 4;
+    std::string rows(10 * GROUP_ROW, '\0');
+    std::string out(GROUP_COUNT * GROUP_PITCH, 'g');
+    for (uint64_t i = 0; i < rows.size(); i++) {
+        rows[i] = static_cast<char>(i * 7 + args->group);
+    }
+    std::memcpy(world.host(), rows.data(), rows.size());
+    std::memset(world.host_out(), 'g', out.size());
+    for (uint64_t i = 0; i < GROUP_COUNT; i++) {
+        const int64_t id = GROUP_IDS[i];
+        const auto narrow = static_cast<int32_t>(id);
+        std::memcpy(world.host() + 32768 + i * width, width == 8 ? static_cast<const void *>(&id) : &narrow, width);
+        if (id >= 0 && id < 10) {
+            const auto at = static_cast<uint64_t>(id) * GROUP_ROW;
+            out.replace(i * GROUP_PITCH, GROUP_ROW, rows, at, GROUP_ROW);
+            std::reverse(rows.begin() + static_cast<std::ptrdiff_t>(at),
+                         rows.begin() + static_cast<std::ptrdiff_t>(at + GROUP_ROW));
+        }
+    }
+    WEIRT_EXPECT(world.rank, run_group(world, args, 0) && std::string(world.host_out(), out.size()) == out);
+    for (uint64_t i = 0; i < GROUP_COUNT; i++) {
+        char *row = world.host_out() + i * GROUP_PITCH;
+        std::reverse(row, row + GROUP_ROW);
+    }
+    WEIRT_EXPECT(world.rank, run_group(world, args, 1) && std::string(world.host(), rows.size()) == rows);
+}
+
+// Groups of each kind, and ids of both types.
+void groups_inside_kernels(weirt_rank *rank)
+{
+    World world(rank);
+    weir_table *table = nullptr;
+    weir_table_part part = world.part(10);
+    if (!world.ready || !WEIRT_OK(rank, weir_table_create(world.c.device, GROUP_ROW, &part, 1, nullptr, &table))) {
+        return;
+    }
+    table_group_args args = {};
+    weir_table_device(table, &args.table);
+    args.ids = world.device() + 32768;
+    args.out = world.out();
+    args.count = GROUP_COUNT;
+    args.pitch = GROUP_PITCH;
+    for (const weir_ids type : { WEIR_IDS_I32, WEIR_IDS_I64 }) {
+        for (args.group = TABLE_GRID; args.group < TABLE_GROUPS; args.group++) {
+            args.type = type;
+            move_by_group(world, &args);
+        }
+    }
+    weir_table_faults faults;
+    weir_table_get_faults(table, &faults);
+    WEIRT_EXPECT(rank, faults.count == 2 * 2 * TABLE_GROUPS && faults.id == 10 && faults.position == 4);
+    weir_table_destroy(table);
+}
+
+TEST_P(TableErrors, GroupsInsideKernels) { run_alone(groups_inside_kernels); }
 
 } // namespace

@@ -15,9 +15,24 @@ typedef struct table_args {
     uint64_t count;
 } table_args;
 
+/* The first group of this kind alone gathers rows from the table or, with `scatter`, stores to them. */
+enum { TABLE_GRID, TABLE_BLOCK, TABLE_WARP, TABLE_THREAD, TABLE_GROUPS };
+
+typedef struct table_group_args {
+    weir_dev_table table;
+    const void *ids;
+    char *out;
+    uint64_t count;
+    uint64_t pitch;
+    uint32_t type; /* weir_ids */
+    uint32_t group;
+    uint32_t scatter;
+} table_group_args;
+
 extern const weir_kernel *const table_nothing;
 extern const weir_kernel *const table_inside;
 extern const weir_kernel *const table_back;
+extern const weir_kernel *const table_group;
 
 WEIR_END_DECLS
 
