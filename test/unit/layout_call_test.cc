@@ -109,15 +109,25 @@ TEST_F(LayoutCall, AnIrregularLayoutMustBeCommitted)
 TEST_F(LayoutCall, ACallAllocatesNothing)
 {
     ASSERT_EQ(weir_layout_commit(irregular, device), WEIR_OK);
-    ASSERT_EQ(pack(rows, 1, 0, 0), WEIR_OK); // the first launch loads the kernel
-    ASSERT_EQ(pack(irregular, 1, 0, 0), WEIR_OK);
-    finish();
-    for (const weir_layout *layout : { rows, irregular }) {
+    weir_layout_opts opts = WEIR_OPTS(weir_layout_opts);
+    opts.offset = 3;
+    opts.bytes = 17;
+    const std::function<weir_status()> calls[] = {
+        [&] { return weir_layout_pack(device, rows, 1, wide, packed, &opts, stream); },
+        [&] { return weir_layout_pack(device, irregular, 1, wide, packed, &opts, stream); },
+        [&] { return weir_layout_unpack(device, rows, 1, wide, packed, &opts, stream); },
+        [&] { return weir_layout_unpack(device, irregular, 1, wide, packed, &opts, stream); },
+        [&] { return weir_layout_copy(device, run, 10, packed, rows, 1, wide, &opts, stream); },
+        [&] { return weir_layout_copy(device, irregular, 1, wide, run, 3, packed, &opts, stream); },
+    };
+    for (const auto &call : calls) {
+        ASSERT_EQ(call(), WEIR_OK) << weir_last_error(); // the first launch loads the kernel
+        finish();
         weiri_alloc_fail_nth(1);
-        EXPECT_EQ(pack(layout, 1, 3, 17), WEIR_ERR_NOMEM);
+        EXPECT_EQ(call(), WEIR_ERR_NOMEM);
         expect_text("weir_launch");
         weiri_alloc_fail_nth(2);
-        const weir_status status = pack(layout, 1, 3, 17);
+        const weir_status status = call();
         weiri_alloc_fail_nth(0);
         EXPECT_EQ(status, WEIR_OK) << weir_last_error();
         finish();
