@@ -57,7 +57,7 @@ protected:
     bool copy(const Items &to, const Items &from, Part part, uint32_t skew);
     bool arrived(const Items &items, Part part, const char *at, const std::vector<char> &values);
     std::string wrong(const weirt_tree &tree, uint64_t count, uint64_t choices);
-    uint32_t checksum(const weir_layout *layout, uint64_t count, const std::vector<char> &memory);
+    uint32_t checksum(const weir_layout *layout, uint64_t count, const char *memory, uint64_t into);
     static std::vector<char> patterned(int64_t from, int64_t to);
     weir_device *device = nullptr;
     void *stream = nullptr;
@@ -74,15 +74,16 @@ std::vector<char> LayoutMove::patterned(int64_t from, int64_t to)
     return out;
 }
 
-// Of the packed bytes of items in memory whose byte i has the pattern of i.
-uint32_t LayoutMove::checksum(const weir_layout *layout, uint64_t count, const std::vector<char> &memory)
+// Of the packed bytes, from `into` on, of items in memory whose byte i has the pattern of i.
+uint32_t LayoutMove::checksum(const weir_layout *layout, uint64_t count, const char *memory, uint64_t into)
 {
     weir_layout_info info;
     weir_layout_get_info(layout, &info);
-    std::vector<uint8_t> packed(info.size * count);
-    EXPECT_EQ(weir_layout_pack(device, layout, count, memory.data(), packed.data(), nullptr, stream), WEIR_OK)
+    std::vector<uint8_t> packed(info.size * count + into);
+    EXPECT_EQ(weir_layout_pack(device, layout, count, memory, packed.data() + into, nullptr, stream), WEIR_OK)
         << weir_last_error();
     finish();
+    packed.erase(packed.begin(), packed.begin() + static_cast<std::ptrdiff_t>(into));
     return weirt_crc32(packed);
 }
 
@@ -272,19 +273,21 @@ TEST(LayoutDivisor, QuotientsAreThoseOfADivision)
     }
 }
 
-// Open MPI's checksums, of what the kernels pack.
+// Open MPI's checksums, of what the kernels pack, from aligned places and from 1 and 3 bytes behind them.
 TEST_F(LayoutMove, GoldenChecksums)
 {
-    const std::vector<char> memory = patterned(0, 16 << 20);
-    for (const weirt_golden &golden : weirt_golden_layouts()) {
-        const weirt_layout layout = weirt_build(golden.tree);
-        ASSERT_NE(layout, nullptr) << weir_last_error();
-        ASSERT_EQ(weir_layout_commit(layout.get(), device), WEIR_OK) << weir_last_error();
-        uint64_t count = 0;
-        for (const uint32_t crc : golden.crcs) {
-            count++;
-            EXPECT_TRUE(crc == 0 || checksum(layout.get(), count, memory) == crc)
-                << weirt_text(golden.tree) << ", count " << count;
+    for (const uint32_t skew : { 0u, 1u, 3u }) {
+        const std::vector<char> memory = patterned(-static_cast<int64_t>(skew), 16 << 20);
+        for (const weirt_golden &golden : weirt_golden_layouts()) {
+            const weirt_layout layout = weirt_build(golden.tree);
+            ASSERT_NE(layout, nullptr) << weir_last_error();
+            ASSERT_EQ(weir_layout_commit(layout.get(), device), WEIR_OK) << weir_last_error();
+            uint64_t count = 0;
+            for (const uint32_t crc : golden.crcs) {
+                count++;
+                EXPECT_TRUE(crc == 0 || checksum(layout.get(), count, memory.data() + skew, skew != 0 ? 1 : 0) == crc)
+                    << weirt_text(golden.tree) << ", count " << count << ", skew " << skew;
+            }
         }
     }
 }
@@ -298,7 +301,7 @@ TEST_F(LayoutMove, SeedsBoxes)
         if (x >= 64) {
             const weirt_layout layout =
                 weirt_build(weirt_hvector(planes, 1, 1 << 20, weirt_vector(1024, x, 1024, weirt_bytes(1))));
-            EXPECT_EQ(checksum(layout.get(), 1, memory), crc) << "x " << x;
+            EXPECT_EQ(checksum(layout.get(), 1, memory.data(), 0), crc) << "x " << x;
         }
     }
 }
