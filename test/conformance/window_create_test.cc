@@ -64,6 +64,29 @@ void describes_itself(weirt_rank *rank)
 
 TEST_P(WindowCreate, DescribesItself) { weirt_ranks_run(stage(), 2, describes_itself, nullptr, 0); }
 
+// Without opts all devices belong to the window, a GPU has a rank for each multiprocessor, and a ring has twice 128
+// words.
+void has_defaults(weirt_rank *rank)
+{
+    weirt_comm c;
+    weir_window *window = nullptr;
+    if (weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_window_create(c.comm, nullptr, &window))) {
+        weir_device_info info;
+        weir_dev_window handle;
+        weir_device_get_info(c.device, &info, sizeof info);
+        weir_window_device(window, &handle);
+        WEIRT_EXPECT(rank, handle.ranks == (std::strcmp(rank->stage->kind, "gpu") == 0 ? info.multiprocessors : 2));
+        WEIRT_EXPECT(rank, handle.devices == rank->size && handle.count == 256);
+        WEIRT_EXPECT(rank, weir_window_ranks(window) == handle.ranks * rank->size);
+        WEIRT_EXPECT(rank, weir_window_first(window) == handle.ranks * rank->rank);
+    }
+    (void)weirt_barrier(rank);
+    weir_window_destroy(window);
+    weirt_comm_close(&c);
+}
+
+TEST_P(WindowCreate, Defaults) { weirt_ranks_run(stage(), 3, has_defaults, nullptr, 0); }
+
 // The rings of 132 ranks on eight devices take less than 4 MiB on each.
 void rings_are_small(weirt_rank *rank)
 {

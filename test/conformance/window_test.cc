@@ -291,7 +291,65 @@ void small_puts(weirt_rank *rank)
 
 TEST_P(Window, PutsToItselfAndOfNoBytes) { run(2, small_puts, 2, 4); }
 
-// ---- groups --------------------------------------------------------------------------------------------------------
+// ---- groups of devices ---------------------------------------------------------------------------------------------
+
+// What device 1 or 3 knows about the window of both.
+void check_members(weirt_rank *rank, const Bench &bench, const Way &way)
+{
+    const uint32_t other = 4 - rank->rank;
+    weir_window_info info = {};
+    WEIRT_EXPECT(rank, weir_window_ranks(bench.windows[0]) == 4);
+    WEIRT_EXPECT(rank, weir_window_first(bench.windows[0]) == rank->rank - 1);
+    WEIRT_OK(rank, weir_window_get_info(bench.windows[0], rank->rank, &info));
+    WEIRT_EXPECT(rank, std::strcmp(info.way, "own") == 0);
+    WEIRT_OK(rank, weir_window_get_info(bench.windows[0], other, &info));
+    WEIRT_EXPECT(rank, std::strcmp(info.way, way.host_ranks == 0 ? "mapped" : "port") == 0);
+    for (uint32_t outside : { 0u, 2u }) {
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_window_get_info(bench.windows[0], outside, &info));
+        WEIRT_TEXT(rank, ("rank " + std::to_string(outside) + " is no device of the window").c_str());
+    }
+}
+
+// A window of devices 1 and 3 of four. Its ranks are 0 to 3; texts name a device by its rank in the communicator.
+void members(weirt_rank *rank)
+{
+    const uint32_t ranks[] = { 1, 3 };
+    const weir_group group = { ranks, 2 };
+    const Way &way = ways[plan_of(rank)->way];
+    const bool member = rank->rank % 2 != 0;
+    Bench bench;
+    weirt_log_allow("");
+    bool fine = bench.join(rank, 0) && member && bench.open(rank, way, 2, 4, PART, PART, 1, &group);
+    (void)weirt_barrier(rank);
+    if (fine) {
+        check_members(rank, bench, way);
+        const uint32_t first = weir_window_first(bench.windows[0]);
+        const uint32_t there = 2 - first;
+        const std::vector<char> mine(2 * PART, static_cast<char>(rank->rank));
+        std::vector<char> got(2 * PART);
+        WEIRT_OK(rank, weir_device_copy(bench.c.device, weir_memory_pointer(bench.memories[0]), mine.data(), 2 * PART));
+        fine = bench.run(rank, { { put_notify(there, 5, 0, 0, PART), take(ANY, WEIR_ANY_TAG, 5) },
+                                 { put_notify(there + 1, 6, 0, 0, PART), take(ANY, WEIR_ANY_TAG, 6) } });
+        WEIRT_EXPECT(rank, bench.result(0, 1).source == there && bench.result(1, 1).source == there + 1);
+        WEIRT_OK(rank, weir_device_copy(bench.c.device, got.data(), weir_memory_pointer(bench.memories[1]), 2 * PART));
+        WEIRT_EXPECT(rank, got == std::vector<char>(2 * PART, static_cast<char>(4 - rank->rank)));
+        // Device 1 reports the word that it took, so all eight fit, and the error may reach device 3 at once.
+        WEIRT_OK(rank, bench.launch_script(rank, rank->rank == 1 ? Script{ { wait(2, 9) }, {} }
+                                                                 : Script{ { notify(0, 10, 8) }, {} }));
+        WEIRT_OK(rank, bench.finish());
+    }
+    if (fine && rank->rank == 1) {
+        WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_comm_status(bench.c.comm));
+        WEIRT_TEXT(rank, "window: wait of rank 0 for rank 2, tag 9");
+        WEIRT_TEXT(rank, "the ring of device 3 is full and has no match");
+    }
+    (void)weirt_barrier(rank);
+    bench.close();
+}
+
+TEST_P(Window, SomeDevicesOfTheCommunicator) { run(4, members, 2, 4); }
+
+// ---- groups of threads ---------------------------------------------------------------------------------------------
 
 // Every call by a group of this kind. Rank 0 of each device, and rank 1 unless the group is the grid, exchange with the
 // same rank of the other device. The grid's two blocks call as rank 0.

@@ -1520,6 +1520,9 @@ MUTANTS = [
            "weiri_window_ports_check(&window->ports, team, call, opts->transport)", "WEIR_OK",
            "an unknown transport of one device breaks the communicator",
            stage("WindowCreate", "TransportsThatDoNotExist")),
+    Mutant("window-peer", HOST + "window/window.c", "fill_devices", "rows[k].peer = team->ranks[k];", "rows[k].peer = k;",
+           "texts name a device by its place in the window's group",
+           ["conformance.Ways/Window.SomeDevicesOfTheCommunicator/cpu_threads_mapped"]),
     Mutant("window-port-order", DEVICE + "impl/window_send.h", "weir_dev_window_put_notify_far",
            "    if (status == WEIR_OK) {\n        status = weir_dev_window_far(",
            "    if (status == WEIR_OK) {\n        status = weir_window_send_far(window, number, target, tag, position,"
