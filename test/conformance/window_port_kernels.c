@@ -116,6 +116,13 @@ WEIR_KERNEL(window_port, window_port_args)
         exchange(args, coop);
         return;
     }
+    if (args->op == WINDOW_PORT_BARRIER) {
+        const weir_status status = weir_dev_window_barrier(&args->window, coop);
+        if (block.rank == 0) {
+            args->report->status[coop.block] = (int32_t)status;
+        }
+        return;
+    }
     for (uint32_t index = coop.block; index < args->window.ranks; index += coop.blocks) {
         const weir_dev_window_rank self = weir_dev_window_at(&args->window, index);
         const weir_status status = call_once(args, &self, block);

@@ -21,7 +21,9 @@ enum {
     /* Rank 0 of device 0 puts once to rank 0 of device 1 and notifies it. Then each rank waits as above. */
     WINDOW_PORT_ONE,
     /* Rank 0 of device 0 sends `rounds` notifications to rank 0 of device 1. */
-    WINDOW_PORT_SEND
+    WINDOW_PORT_SEND,
+    /* The blocks meet those of all devices. status[i] is that of block i. */
+    WINDOW_PORT_BARRIER
 };
 
 typedef struct window_port_report {

@@ -9,6 +9,18 @@ namespace {
 PORT_SUITE(WindowPort, PORT_IPC, PORT_IB, PORT_OFI, PORT_STAGED, PORT_DEVICE, PORT_DEVICE_STAGED, PORT_IB_STAGED);
 PORT_SUITE(WindowPortFault, PORT_IB, PORT_DEVICE);
 
+// A thread does not die alone.
+#define PORT_PROCESS_SUITE(Suite, ...)                                                                    \
+    class Suite : public PortTest {};                                                                     \
+    INSTANTIATE_TEST_SUITE_P(Transports, Suite,                                                           \
+                             ::testing::Combine(::testing::Values(1, 3), ::testing::Values(__VA_ARGS__)), \
+                             port_case_name)
+PORT_PROCESS_SUITE(WindowPortLoss, PORT_IPC, PORT_IB, PORT_OFI, PORT_STAGED, PORT_DEVICE, PORT_DEVICE_STAGED,
+                   PORT_IB_STAGED);
+PORT_PROCESS_SUITE(WindowPortSilence, PORT_IPC, PORT_DEVICE);
+
+constexpr uint32_t STOP_TIMEOUT = 5000; // WEIR_TIMEOUT_MS, ms
+
 // A run. host_ranks: devices that map each other's memory; 0: WEIR_TRANSPORT names only the transport.
 struct Plan {
     uint32_t variant;
@@ -19,6 +31,7 @@ struct Plan {
     uint32_t op;
     uint32_t rounds;
     uint64_t bytes;
+    weirt_death death = WEIRT_ALIVE; // of rank 1
 };
 
 const char *transport_of(const Plan &plan) { return port_transports[plan.variant]; }
@@ -82,12 +95,15 @@ struct Bench {
         return weirt_barrier(rank) && made;
     }
 
-    // Runs a kernel of two blocks with two threads each.
-    bool run(weirt_rank *rank, const weir_kernel *kernel)
+    // Launches a kernel of two blocks with two threads each.
+    bool launch(weirt_rank *rank, const weir_kernel *kernel)
     {
         const weir_launch_opts together = { sizeof together, true };
-        return WEIRT_OK(rank, weir_launch(c.device, kernel, { 2, 2 }, &args, &together, stream)) &&
-               WEIRT_OK(rank, weir_stream_wait(c.device, stream, weirt_timeout_ms()));
+        return WEIRT_OK(rank, weir_launch(c.device, kernel, { 2, 2 }, &args, &together, stream));
+    }
+    bool run(weirt_rank *rank, const weir_kernel *kernel)
+    {
+        return launch(rank, kernel) && WEIRT_OK(rank, weir_stream_wait(c.device, stream, weirt_timeout_ms()));
     }
 
     // `alone`: the other rank is dead.
@@ -200,9 +216,7 @@ void without_port(weirt_rank *rank)
         (void)weirt_barrier(rank);
         b.args.op = WINDOW_PORT_ONE; // to device 1
         if (rank->rank == 0) {
-            const weir_launch_opts together = { sizeof together, true };
-            WEIRT_OK(rank, weir_launch(b.c.device, window_near_kernel(), { 2, 2 }, &b.args, &together, b.stream));
-            WEIRT_OK(rank, weir_stream_wait(b.c.device, b.stream, weirt_timeout_ms()));
+            (void)b.run(rank, window_near_kernel());
             WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, static_cast<weir_status>(b.report->status[0]));
             WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_comm_status(b.c.comm));
             WEIRT_TEXT(rank, "device 1 is behind a port channel, but the kernel is compiled with WEIR_WINDOW_NO_PORT");
@@ -305,29 +319,51 @@ TEST_P(WindowPortFault, AFailedChannelEndsWaits)
     run_plan(stage(), { std::get<1>(GetParam()), 2, 1, 2, 0, WINDOW_PORT_ONE, 1, 64 }, breaks_while_waiting);
 }
 
-// A process dies while the ranks of the other one wait for its notifications.
-void dies(weirt_rank *rank)
+// Device 1 makes no call. It aborts, dies or stops while device 0 waits for it.
+void loses(weirt_rank *rank)
 {
+    const Plan *plan = static_cast<const Plan *>(rank->arg);
+    const bool aborts = plan->death == WEIRT_ALIVE;
     Bench b;
     weirt_log_allow("");
     const bool open = b.open(rank);
     if (open && rank->rank == 1) {
-        weirt_die(rank, WEIRT_KILL);
-    }
-    if (open) {
-        run_until_broken(rank, &b);
-        WEIRT_EXPECT(rank, weir_comm_status(b.c.comm) != WEIR_OK);
+        (void)weirt_step_wait(rank, 0, 1);
+        if (!aborts) {
+            weirt_die(rank, plan->death);
+        }
+        weir_comm_abort(b.c.comm);
+    } else if (open && b.launch(rank, window_port_kernel())) {
+        weirt_sleep_ms(30); // so that the kernel waits already
+        weirt_step(rank, 1);
+        const uint32_t limit = plan->death == WEIRT_STOP ? 2 * STOP_TIMEOUT * weirt_slow() : 1000 + weirt_slack_ms();
+        WEIRT_OK(rank, weir_stream_wait(b.c.device, b.stream, limit));
+        WEIRT_STATUS(rank, aborts ? WEIR_ERR_ABORTED : WEIR_ERR_REMOTE, weir_comm_status(b.c.comm));
         WEIRT_TEXT(rank, "rank 1");
+        for (uint32_t i = 0; i < plan->ranks; i++) {
+            WEIRT_STATUS(rank, weir_comm_status(b.c.comm), static_cast<weir_status>(b.report->status[i]));
+        }
     }
-    b.close(rank, open);
+    b.close(rank, open && !aborts);
 }
 
-TEST_P(WindowPort, APeerThatDiesEndsWaits)
+void run_losses(const weirt_stage *stage, uint32_t variant, weirt_death death)
 {
-    if (!stage()->processes) {
-        GTEST_SKIP() << "a thread does not die alone";
+    for (const Plan &plan : { Plan{ variant, 2, 1, 2, 1, WINDOW_PORT_WAIT, 1, 8, death },
+                              Plan{ variant, 2, 1, 1, 1, WINDOW_PORT_SEND, 100, 8, death }, // for room in a ring of two
+                              Plan{ variant, 2, 1, 2, 1, WINDOW_PORT_BARRIER, 1, 8, death } }) {
+        weirt_ranks_run(stage, plan.devices, loses, &plan, sizeof plan);
     }
-    run_plan(stage(), { std::get<1>(GetParam()), 2, 1, 2, 0, WINDOW_PORT_WAIT, 1, 8 }, dies);
+}
+
+TEST_P(WindowPortLoss, AbortEndsWaits) { run_losses(stage(), std::get<1>(GetParam()), WEIRT_ALIVE); }
+TEST_P(WindowPortLoss, DeathEndsWaits) { run_losses(stage(), std::get<1>(GetParam()), WEIRT_KILL); }
+TEST_P(WindowPortSilence, EndsAWait)
+{
+    const Plan plan = { std::get<1>(GetParam()), 2, 1, 2, 1, WINDOW_PORT_WAIT, 1, 8, WEIRT_STOP };
+    setenv("WEIR_TIMEOUT_MS", std::to_string(STOP_TIMEOUT * weirt_slow()).c_str(), 1);
+    weirt_ranks_run(stage(), plan.devices, loses, &plan, sizeof plan);
+    unsetenv("WEIR_TIMEOUT_MS");
 }
 
 } // namespace
