@@ -393,15 +393,13 @@ void killed(weirt_rank *rank)
         WEIRT_EXPECT(rank, run_list(&bench, before, 1, &alive).empty());
         (void)weirt_barrier(rank);
         if (rank->rank == 2) {
-            weirt_die(rank, WEIRT_KILL);
+            die_last(rank);
         }
         const Transfers all = { { 0, 1, 90000, WEIR_U8, 1 }, { 1, 2, 300000, WEIR_U8, 2 }, { 2, 0, 20, WEIR_U8, 3 } };
         const List list = list_of(&bench, all, 1);
         const weir_status called = weir_exchange(bench.collective, list.transfers.data(),
                                                  static_cast<uint32_t>(list.transfers.size()), bench.stream);
-        WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
-        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
-        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(bench.comm.comm));
+        expect_death(&bench, called);
     }
     bench_leave(&bench);
 }

@@ -95,4 +95,35 @@ void differs(weirt_rank *rank)
 
 TEST_P(GatherV, NamesDifferentExtents) { run(3, differs); }
 
+WEIRT_PROCESS_SUITE(GatherVDeath);
+
+// Rank 2 dies: the root of gather_v misses its piece, and the others miss all pieces of scatter_v.
+void killed(weirt_rank *rank)
+{
+    const bool gathers = *static_cast<const bool *>(rank->arg);
+    const weir_collective_opts opts = gather_opts(rank);
+    Bench bench;
+    if (bench_open(rank, &opts, 2 * room, 0, &bench) && run_rooted(&bench, gathers, false, 700, 1)) {
+        const weir_extent extents[] = { { 0, 1500 }, { 1500, 20 }, { 1520, 1500 } };
+        const void *in = weir_memory_pointer(bench.in);
+        void *out = weir_memory_pointer(bench.out);
+        (void)weirt_barrier(rank);
+        if (rank->rank == 2) {
+            die_last(rank);
+        }
+        const weir_status called = gathers
+                                       ? weir_gather_v(bench.collective, in, out, extents, WEIR_U32, 0, bench.stream)
+                                       : weir_scatter_v(bench.collective, in, out, extents, WEIR_U32, 2, bench.stream);
+        expect_death(&bench, called);
+    }
+    bench_leave(&bench);
+}
+
+TEST_P(GatherVDeath, OthersEnd)
+{
+    for (const bool gathers : { true, false }) {
+        weirt_ranks_run(stage(), 3, killed, &gathers, sizeof gathers);
+    }
+}
+
 } // namespace
