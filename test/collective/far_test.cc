@@ -164,7 +164,7 @@ void killed(weirt_rank *rank)
         WEIRT_EXPECT(rank, run_list(&bench, before, 1, &alive).empty());
         (void)weirt_barrier(rank);
         if (rank->rank == 2) {
-            weirt_die(rank, WEIRT_KILL);
+            die_last(rank);
         }
         // Rank 0 waits for rank 2 to take its data, rank 1 for data of rank 2, and rank 3 for data that passes through
         // memory of rank 2.
@@ -172,16 +172,7 @@ void killed(weirt_rank *rank)
         const List list = list_of(&bench, all, 1);
         const weir_status called = weir_exchange(bench.collective, list.transfers.data(),
                                                  static_cast<uint32_t>(list.transfers.size()), bench.stream);
-        WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
-        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
-        const uint64_t end = weirt_now_ms() + weirt_timeout_ms(); // rank 3 may have got its data nevertheless
-        weir_status status = weir_comm_status(bench.comm.comm);
-        while (status == WEIR_OK && weirt_now_ms() < end) {
-            weirt_sleep_ms(5);
-            status = weir_comm_status(bench.comm.comm);
-        }
-        WEIRT_EXPECT(rank, status == WEIR_ERR_REMOTE);
-        WEIRT_TEXT(rank, "rank 2 died");
+        expect_death(&bench, called); // rank 3 may have got its data nevertheless
     }
     bench_leave(&bench);
 }
