@@ -169,6 +169,9 @@ def mistakes(program):
             (["sendrecv", "-o", "sum"], "sendrecv does not take -o"),
             (["sendrecv", "--form", "slots"], "sendrecv does not take --form"),
             (["sendrecv", "--device", "cpu", "--compare", "nccl"], "needs GPUs"),
+            (["pack", "--device", "cpu", "--l2-fetch", "48"], "--l2-fetch is 32, 64 or 128"),
+            (["unpack", "--device", "cpu", "--l2-fetch", "32"], "--l2-fetch needs GPUs"),
+            (["strided", "--l2-fetch", "32"], "strided does not take --l2-fetch"),
             (["put", "-g", "3"], "does not take -g"),
             (["put", "--device", "cpu", "--rank", "2"], "ranks are 0 to 1"),
             (["fly"], "usage: weir-perf COMMAND")):

@@ -75,6 +75,7 @@ typedef struct perf_options {
     const char *peers;     /* of pack, gather, scatter and pages */
     bool cold;             /* of pack: no warm cases */
     const char *with;      /* of pack: times of other programs */
+    uint32_t l2_fetch;     /* of pack: bytes that the L2 fetches for a sector; 0: the device's */
     const char *compare;   /* "nccl", "nccl-zero", "nccl-pinned" or NULL */
     uint32_t nccl_ctas;    /* most blocks of NCCL's kernels; 0: NCCL's default */
     const char *nccl;      /* NCCL's library */

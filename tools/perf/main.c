@@ -115,6 +115,8 @@ static const option_row option_rows[] = {
       "of gather: bulk, batch, each, flat, circular, lines; all" },
     { "--cold", OPTION_FLAG, offsetof(perf_options, cold), "", "only with a cold cache" },
     { "--with", OPTION_TEXT, offsetof(perf_options, with), "FILE", "add the times that tools/torch-peers pack wrote" },
+    { "--l2-fetch", OPTION_NUMBER, offsetof(perf_options, l2_fetch), "BYTES",
+      "what the L2 of the GPU fetches for a sector of 32 bytes: 32, 64 or 128" },
     { "--parts", OPTION_NUMBER, offsetof(perf_options, parts), "N", "parts of a call; default 1" },
     { "--parts-bytes", OPTION_LIST, offsetof(perf_options, parts_bytes), "LIST",
       "a part of --rows rows of each rank for each of these bytes of a row" },

@@ -611,6 +611,13 @@ static weir_status run_box(perf_rank *rank, bool unpack)
 {
     pack_configs configs;
     pack_bench bench;
+    const uint32_t fetch = rank->options->l2_fetch;
+    if (fetch != 0 && fetch != 32 && fetch != 64 && fetch != 128) {
+        return perf_fail(rank, WEIR_ERR_INVALID, "--l2-fetch is 32, 64 or 128");
+    }
+    if (fetch != 0 && !rank->gpu) {
+        return perf_fail(rank, WEIR_ERR_INVALID, "--l2-fetch needs GPUs");
+    }
     weir_status status = pack_list_configs(rank, &configs);
     if (status == WEIR_OK) {
         status = perf_report_machine(rank);
@@ -646,7 +653,7 @@ static weir_status run_pack(perf_rank *rank) { return run_box(rank, false); }
 
 static weir_status run_unpack(perf_rank *rank) { return run_box(rank, true); }
 
-#define PACK_OPTIONS "-g --config --cube --sizes --layout --peers --host --cold --with --check -n -w"
+#define PACK_OPTIONS "-g --config --cube --sizes --layout --peers --host --cold --l2-fetch --with --check -n -w"
 
 static int start_box(const perf_options *options, char **arguments)
 {

@@ -9,6 +9,7 @@
 #define ROWS_MAX ((uint64_t)64 << 10) /* of peers that make a call for each row */
 #define PITCH_MAX ((uint64_t)1 << 31)
 #define MEMORY_UNIFIED 4
+#define LIMIT_L2_FETCH 5 /* CU_LIMIT_MAX_L2_FETCH_GRANULARITY */
 
 /* CUDA_MEMCPY2D_v2 */
 typedef struct copy_2d {
@@ -64,12 +65,29 @@ struct pack_driver {
                  copy_attributes *attributes, size_t *places, size_t attribute_count, void *stream); /* CUDA 13 */
     int (*batch_12)(unsigned long long *dst, unsigned long long *src, size_t *sizes, size_t count,
                     copy_attributes *attributes, size_t *places, size_t attribute_count, size_t *failed, void *stream);
+    int (*get_limit)(size_t *value, int limit);
+    int (*set_limit)(int limit, size_t value);
+    size_t l2_fetch;         /* before --l2-fetch has set it */
     unsigned long long *dst; /* of the rows of a batch */
     unsigned long long *src;
     size_t *sizes;
 };
 
 const char *const pack_peer_names[PACK_PEERS] = { "contiguous", "memcpy3d", "memcpy2d", "rows", "rows-sync", "batch" };
+
+/* The bytes that the L2 fetches from memory for a sector: the driver's choice, or what was asked for. */
+static weir_status set_l2_fetch(pack_driver *driver)
+{
+    const uint32_t wanted = driver->rank->options->l2_fetch;
+    size_t now = 0;
+    if (driver->get_limit(&driver->l2_fetch, LIMIT_L2_FETCH) != 0 ||
+        (wanted != 0 && driver->set_limit(LIMIT_L2_FETCH, wanted) != 0) ||
+        driver->get_limit(&now, LIMIT_L2_FETCH) != 0 || (wanted != 0 && now != wanted)) {
+        return perf_fail(driver->rank, WEIR_ERR_UNSUPPORTED, "the driver does not take --l2-fetch %u", wanted);
+    }
+    perf_fact(driver->rank->output, "L2 fetch", "%zu bytes for a sector", now);
+    return WEIR_OK;
+}
 
 weir_status pack_driver_open(perf_rank *rank, pack_driver **out)
 {
@@ -91,8 +109,12 @@ weir_status pack_driver_open(perf_rank *rank, pack_driver **out)
             { "cuMemcpyAsync", &driver->copy, true },           { "cuMemcpy2DAsync_v2", &driver->copy_2d, true },
             { "cuMemcpy3DAsync_v2", &driver->copy_3d, true },   { "cuStreamSynchronize", &driver->wait, true },
             { "cuMemcpyBatchAsync_v2", &driver->batch, false }, { "cuMemcpyBatchAsync", &driver->batch_12, false },
+            { "cuCtxGetLimit", &driver->get_limit, true },      { "cuCtxSetLimit", &driver->set_limit, true },
         };
         status = perf_cuda_find(driver->cuda, functions, ROWS(functions));
+    }
+    if (status == WEIR_OK) {
+        status = set_l2_fetch(driver);
     }
     if (status != WEIR_OK) {
         pack_driver_close(driver);
@@ -105,6 +127,9 @@ weir_status pack_driver_open(perf_rank *rank, pack_driver **out)
 void pack_driver_close(pack_driver *driver)
 {
     if (driver != NULL) {
+        if (driver->l2_fetch != 0) {
+            (void)driver->set_limit(LIMIT_L2_FETCH, driver->l2_fetch);
+        }
         perf_cuda_close(driver->cuda);
         free(driver->sizes);
         free(driver->src);
