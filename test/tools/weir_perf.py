@@ -602,7 +602,8 @@ def pack(program):
         layouts = ["v_hv_hv", "v_hv", "hi", "hib", "subarray"]
         expect([row["layout"] for row in rows[2:]] == layouts + layouts[:4], f"descriptions of {rows}")
         for row in rows[2:]:
-            expect(row["wrong"] == 0 and row["trimean_us"] > 0 and row["create_us"] > 0 and row["host_us"] > 0, row)
+            expect(row["wrong"] == 0 and row["trimean_us"] > 0 and row["create_us"] > 0 and row["host_us"] > 0 and
+                   row["launch_us"] > 0, row)
     for command in ("pack", "unpack"):
         for options, memory in (([], "device"), (["--host"], "host"), (["-g", "2"], "peer")):
             with tempfile.TemporaryDirectory() as folder:

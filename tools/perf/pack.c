@@ -475,6 +475,15 @@ static weir_status time_host(form_node *node, double *us)
     return status == WEIR_OK ? weir_stream_wait(rank->device, rank->stream, 0) : status;
 }
 
+/* The same for a launch of a kernel that does nothing. */
+static weir_status time_launch(pack_bench *bench, const pack_case *c, double *us)
+{
+    const pack_form form = { pack_fill, NULL, { 1, 32 }, 0, PACK_PEERS };
+    form_node node = { bench, c, &form, args_of(bench, c), 0 };
+    node.args.bytes = 0;
+    return time_host(&node, us);
+}
+
 static weir_status time_weir(pack_bench *bench, const pack_case *c, uint32_t description, weir_times *times)
 {
     weir_layout *layout = NULL;
@@ -497,6 +506,7 @@ static weir_status time_weir(pack_bench *bench, const pack_case *c, uint32_t des
 typedef struct case_times {
     best_form raw;
     double lone;
+    double launch;
     double peers[PACK_PEERS + 1];
 } case_times;
 
@@ -557,6 +567,7 @@ static weir_status report(pack_bench *bench, const pack_case *c, const case_time
         perf_as(perf_real("weir_us", weir->us, 2), PERF_LATENCY),
         perf_real("trimean_us", weir->trimean, 2),
         perf_real("host_us", weir->costs.call, 2),
+        perf_real("launch_us", others->launch, 2),
         perf_real("create_us", weir->costs.create, 2),
         perf_real("commit_us", weir->costs.commit, 2),
         perf_real("contiguous_us", peers[PACK_PEER_CONTIGUOUS], 2),
@@ -586,7 +597,10 @@ static weir_status measure_case(pack_bench *bench, const pack_case *c)
     const char *wanted = bench->rank->options->layout != NULL ? bench->rank->options->layout : "v_hv";
     case_times others;
     *(uint64_t *)weir_memory_host_pointer(bench->wrong) = 0;
-    weir_status status = time_lone(bench, c, &others.lone);
+    weir_status status = time_launch(bench, c, &others.launch);
+    if (status == WEIR_OK) {
+        status = time_lone(bench, c, &others.lone);
+    }
     if (status == WEIR_OK) {
         status = time_raw(bench, c, &others.raw);
     }

@@ -53,7 +53,7 @@ COUNTED = ("row_bytes", "span", "blocks", "threads", "lanes", "loads")
 # here, those of --with for instance, are named after themselves.
 PACKS = {"floor_us": "floor", "lone_us": "one byte of each row", "raw_us": "by hand", "seed_us": "kernel of the seed",
          "torch_us": "PyTorch", "torch64_us": "PyTorch, int64", "cupy_us": "CuPy"}
-DESCRIBED = ("weir_us", "trimean_us", "host_us", "create_us", "commit_us")
+DESCRIBED = ("weir_us", "trimean_us", "host_us", "launch_us", "create_us", "commit_us")
 
 
 def axes_of(group):
