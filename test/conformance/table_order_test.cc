@@ -508,6 +508,44 @@ void places_of_parts(weirt_rank *rank)
 
 TEST_P(TableOrder, PlacesOfPartsDecide) { run_alone(places_of_parts); }
 
+// The blocks of a table in host memory are the fewest that fill the link, by the bytes of a row and where rows begin.
+void blocks(weirt_rank *rank)
+{
+    World world(rank, WEIR_SPLIT_RANGES, 0);
+    const struct {
+        uint64_t row_bytes;
+        uint64_t offset;
+        uint64_t pitch;
+        uint32_t blocks;
+    } rows[] = { { 1, 0, 0, 8 },     { 128, 0, 0, 8 },  { 256, 0, 0, 8 },     { 257, 0, 0, 5 },
+                 { 384, 0, 0, 4 },   { 512, 0, 0, 4 },  { 512, 64, 0, 5 },    { 512, 0, 640, 4 },
+                 { 512, 0, 516, 5 }, { 640, 0, 0, 3 },  { 1024, 0, 0, 3 },    { 1024, 4, 0, 5 },
+                 { 1204, 0, 0, 5 },  { 4096, 0, 0, 3 }, { 4096, 0, 4100, 5 }, { 4096, 128, 4224, 3 } };
+    for (const auto &row : rows) {
+        weir_table_part part = {};
+        part.memory = world.memory;
+        part.offset = row.offset;
+        part.pitch = row.pitch;
+        part.count = 9;
+        if (!world.ready || !WEIRT_EXPECT(rank, info_of(world, row.row_bytes, &part, 1, 0, 0).blocks == row.blocks)) {
+            return;
+        }
+    }
+    weir_table *table = nullptr;
+    weir_table_info info;
+    weir_table_part part = {};
+    weir_table_opts opts = WEIR_OPTS(weir_table_opts);
+    part.memory = world.memory;
+    part.count = 9;
+    opts.blocks = 7;
+    WEIRT_OK(rank, weir_table_create(world.c.device, 100, &part, 1, &opts, &table));
+    weir_table_get_info(table, &info);
+    WEIRT_EXPECT(rank, info.blocks == 7 && info.threads == 1024);
+    weir_table_destroy(table);
+}
+
+TEST_P(TableOrder, BlocksFollowTheRow) { run_alone(blocks); }
+
 // A gather of planes reads from all of them: 16 planes of 8 MiB are a span of 128 MiB.
 void planes(weirt_rank *rank)
 {
