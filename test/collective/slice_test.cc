@@ -176,12 +176,12 @@ void all_slices(weirt_rank *rank)
     bench_close(&b);
 }
 
-// A slice of a sample: type, operation, form and slice follow from `n`.
+// A slice of a sample: type, operation, form and slice follow from `n`. Form and slice are random.
 Case sample_of(uint64_t n, uint32_t ranks, bool rounds, uint64_t most)
 {
     const uint64_t random = mix(n);
     const weir_dtype dtype = static_cast<weir_dtype>(n % WEIR_DTYPES);
-    const weir_op op = static_cast<weir_op>(random % WEIR_OPS);
+    const weir_op op = static_cast<weir_op>(n / WEIR_DTYPES % WEIR_OPS); // the settings have all of them
     const weir_collective_form form =
         static_cast<weir_collective_form>(rounds ? random % 2 * WEIR_FORM_SLOTS : random % (WEIR_FORM_SLOTS + 1));
     const uint64_t first = (random >> 8) % (most / 4);
