@@ -209,4 +209,44 @@ TEST(HaloNth, DeviceOperationFails)
     weirt_ranks_run(&weirt_stages[0], 2, nth_fails, &device, sizeof device);
 }
 
+// The CPU device allocates the launch in its queue, which is the first and only allocation of an exchange. Without it
+// the exchange fails alone.
+void allocates_nothing(weirt_rank *rank)
+{
+    weirt_comm c;
+    weir_memory *array = nullptr;
+    weir_layout *bytes = nullptr;
+    weir_halo *halo = nullptr;
+    void *stream = nullptr;
+    weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
+    weir_halo_opts opts = WEIR_OPTS(weir_halo_opts);
+    host.kind = WEIR_MEMORY_HOST;
+    if (weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, 64, &host, &array)) &&
+        WEIRT_OK(rank, weir_stream_create(c.device, &stream)) && WEIRT_OK(rank, weir_layout_create_bytes(16, &bytes))) {
+        const weir_halo_part part = { nullptr, 7, bytes, bytes, 0, 32 };
+        opts.array = weir_memory_pointer(array);
+        WEIRT_OK(rank, weir_halo_create(c.comm, &part, 1, &opts, &halo));
+        WEIRT_OK(rank, weir_halo_exchange(halo, stream)); // the first launch loads the kernel
+        WEIRT_OK(rank, weir_comm_wait(c.comm, stream, weirt_timeout_ms()));
+        (void)weirt_fail_allocation(1);
+        WEIRT_STATUS(rank, WEIR_ERR_NOMEM, weir_halo_exchange(halo, stream));
+        char *memory = static_cast<char *>(weir_memory_host_pointer(array));
+        std::memcpy(memory, "what this rank sends to itself", 16);
+        (void)weirt_fail_allocation(2);
+        WEIRT_OK(rank, weir_halo_exchange(halo, stream));
+        WEIRT_EXPECT(rank, weirt_fail_allocation(0) == 1);
+        WEIRT_OK(rank, weir_comm_wait(c.comm, stream, weirt_timeout_ms()));
+        WEIRT_EXPECT(rank, std::memcmp(memory + 32, "what this rank sends to itself", 16) == 0 && memory[48] == 0);
+    }
+    weir_halo_destroy(halo);
+    weir_layout_destroy(bytes);
+    if (stream != nullptr) {
+        weir_stream_destroy(c.device, stream);
+    }
+    weir_memory_destroy(array);
+    weirt_comm_close(&c);
+}
+
+TEST(HaloNth, AnExchangeAllocatesNothing) { weirt_ranks_run(&weirt_stages[0], 1, allocates_nothing, nullptr, 0); }
+
 } // namespace
