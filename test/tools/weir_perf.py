@@ -557,13 +557,13 @@ def scatter(program):
                 with open(path, encoding="utf-8") as file:
                     rows = json.load(file)["rows"]
             expect([(row["to"], row["way"]) for row in rows] ==
-                   [(to, way) for to in directions for way in ("weir", "linear", "bulk", "batch", "each")] * (2 * 3 * 2),
-                   "rows")
+                   [(to, way) for to in directions for way in
+                    ("weir", "linear", "bulk", "batch", "each", "flat", "circular", "lines")] * (2 * 3 * 2), "rows")
             for row in rows:
                 expect(row["wrong"] == 0 and row["devices"] == ranks and row["planes"] == planes, f"data of {row}")
                 pages = row["span"] // planes // row["row_bytes"]
                 expect(row["ids"] == min(300 // planes, pages // ranks), f"ids of {row}")
-                expect(row["sms"] == (1 if row["way"] in ("weir", "linear") else None), f"multiprocessors of {row}")
+                expect(row["sms"] == (None if row["way"] in ("bulk", "batch", "each") else 1), f"multiprocessors of {row}")
                 expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")
     for option, value, text in (("--row-bytes", "6", "multiple of 4"), ("--row-bytes", "2M", "no page of 1 piece")):
         result = start(program, "pages", "--device", "cpu", "-g", "1", option, value)

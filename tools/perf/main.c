@@ -111,8 +111,8 @@ static const option_row option_rows[] = {
       "cells of a halo's box along each side; default 256" },
     { "--radius", OPTION_NUMBER, offsetof(perf_options, radius), "R", "ghosts of a halo on each side; default 1" },
     { "--peers", OPTION_TEXT, offsetof(perf_options, peers), "LIST",
-      "contiguous,memcpy3d,seed (default), memcpy2d, rows, rows-sync, batch; of pages: batch, each; "
-      "of gather: bulk, batch, each, flat, circular, lines; all" },
+      "contiguous,memcpy3d,seed (default), memcpy2d, rows, rows-sync, batch; of scatter and pages: batch, each, flat, "
+      "circular, lines; of gather: bulk, batch, each, flat, circular, lines; all" },
     { "--cold", OPTION_FLAG, offsetof(perf_options, cold), "", "only with a cold cache" },
     { "--with", OPTION_TEXT, offsetof(perf_options, with), "FILE", "add the times that tools/torch-peers pack wrote" },
     { "--l2-fetch", OPTION_NUMBER, offsetof(perf_options, l2_fetch), "BYTES",

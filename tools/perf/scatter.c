@@ -16,10 +16,10 @@
 #define TABLE_TAG 1u
 #define BYTES_MOST ((uint64_t)256 << 20) /* of a case */
 
-/* weir; weir with places in order at both ends; one copy of all bytes; a copy for each piece, in a batch or one by one.
- */
-enum { WAY_WEIR, WAY_LINEAR, WAY_BULK, WAY_BATCH, WAY_EACH, WAYS };
-static const char *const way_names[WAYS] = { "weir", "linear", "bulk", "batch", "each" };
+/* weir; weir with places in order at both ends; one copy of all bytes; a copy for each piece, in a batch or one by one;
+ * weir's forms of other libraries. */
+enum { WAY_WEIR, WAY_LINEAR, WAY_BULK, WAY_BATCH, WAY_EACH, WAY_FLAT, WAY_CIRCULAR, WAY_LINES, WAYS };
+static const char *const way_names[WAYS] = { "weir", "linear", "bulk", "batch", "each", "flat", "circular", "lines" };
 
 typedef struct move_bench {
     perf_rank *rank;
@@ -48,6 +48,8 @@ typedef struct move_case {
 } move_case;
 
 static uint64_t bytes_of(const move_case *c) { return c->count * c->planes * c->piece; }
+
+static bool is_weir(const move_case *c) { return c->way <= WAY_LINEAR || c->way >= WAY_FLAT; }
 
 /* ---- places ----------------------------------------------------------------------------------------------- */
 
@@ -110,6 +112,7 @@ static weir_status put_weir(const move_case *c)
     void *rows = weir_memory_pointer(bench->rows);
     weir_table_call_opts opts = WEIR_OPTS(weir_table_call_opts);
     opts.blocks = c->blocks;
+    opts.form = c->way < WAY_FLAT ? WEIR_TABLE_FORM_AUTO : (weir_table_form)(c->way - WAY_FLAT + WEIR_TABLE_FORM_FLAT);
     if (bench->pages) {
         opts.out_ids = ids + bench->pieces;
         opts.planes = c->planes;
@@ -152,10 +155,7 @@ static weir_status put(perf_rank *rank, void *context, uint32_t number)
     const move_case *c = (const move_case *)context;
     (void)rank;
     (void)number;
-    if (c->way == WAY_WEIR || c->way == WAY_LINEAR) {
-        return put_weir(c);
-    }
-    return put_copies(c);
+    return is_weir(c) ? put_weir(c) : put_copies(c);
 }
 
 /* ---- one case --------------------------------------------------------------------------------------------- */
@@ -207,7 +207,7 @@ static void report(const move_case *c, double *us, uint32_t replays, uint64_t wr
     weir_table_info info;
     weir_table_get_info(c->table, &info);
     const uint32_t blocks = c->blocks != 0 ? c->blocks : info.blocks;
-    const double sms = c->way == WAY_WEIR || c->way == WAY_LINEAR ? (blocks < all ? blocks : all) : NAN; /* of weir */
+    const double sms = is_weir(c) ? (blocks < all ? blocks : all) : NAN;
     perf_sort(us, replays);
     const double median = perf_percentile(us, replays, 0.5);
     const perf_field fields[] = {
@@ -234,7 +234,7 @@ static weir_status measure(move_case *c)
     perf_rank *rank = c->bench->rank;
     const uint32_t wanted = rank->options->iters != 0 ? rank->options->iters : rank->gpu ? 10 : 2;
     const uint32_t replays = wanted < PERF_REPLAYS_MAX ? wanted : PERF_REPLAYS_MAX;
-    const bool recorded = c->way == WAY_WEIR || c->way == WAY_LINEAR;
+    const bool recorded = is_weir(c);
     const perf_calls calls = { put, c };
     double us[PERF_REPLAYS_MAX];
     uint64_t wrong = 0;
