@@ -448,13 +448,13 @@ WEIR_FN void weir_lines_send(const weir_dev_collective *c, const weir_collective
     }
 }
 
-/* Receives all pieces for this rank. */
-WEIR_FN weir_status weir_lines_receive(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
-                                       uint32_t width, const weir_line_walk *walk)
+/* Receives the pieces of all ranks but `left_out` for this rank, out of the lines of a section. */
+WEIR_FN weir_status weir_lines_receive(const weir_dev_collective *c, const weir_collective_move *m, uint32_t section,
+                                       uint32_t left_out, uint32_t flag, uint32_t width, const weir_line_walk *walk)
 {
     WEIR_ROLLED
     for (uint64_t i = walk->first; i < weir_line_count(m->most); i += weir_batch_places(width) * walk->stride) {
-        const weir_batch lines = weir_lines_batch(c, 0, flag, i + walk->mine, walk->stride, width);
+        const weir_batch lines = weir_lines_batch(c, section, flag, i + walk->mine, walk->stride, width);
         weir_line_set set;
         uint32_t mask = 0;
         WEIR_PARTLY_SET(set);
@@ -462,7 +462,7 @@ WEIR_FN weir_status weir_lines_receive(const weir_dev_collective *c, const weir_
         for (uint32_t j = 0; j < lines.count; j++) {
             const uint32_t from = weir_batch_rank(lines.skipped, width - 1, j);
             const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
-            mask |= (uint32_t)(from < c->ranks && m->recv_bytes[from] > at) << j;
+            mask |= (uint32_t)(from < c->ranks && from != left_out && m->recv_bytes[from] > at) << j;
         }
         const weir_status status = weir_lines_await(c, &lines, mask, weir_line_flag(flag), walk->lane, &set);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
@@ -496,7 +496,7 @@ WEIR_FN weir_status weir_move_lines(const weir_dev_collective *c, const weir_col
     weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
     const weir_status status = weir_lines_agree(weir_collective_keep(c, m, flag, mailbox, coop), c->control);
-    return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_lines_receive(c, m, flag, width, &walk);
+    return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_lines_receive(c, m, 0, WEIR_NO_PEER, flag, width, &walk);
 }
 
 /* Like weir_collective_move_packets. WEIR_ERR_INVALID for blocks that are not whole warps. */

@@ -29,40 +29,29 @@ WEIR_FN uint32_t weir_relay_others(const weir_dev_collective *c, const weir_coll
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
-/* The lines of a batch that lie within the parts of the ranks in `from`. */
-WEIR_FN uint32_t weir_relay_mask(const weir_dev_collective *c, const weir_collective_move *m, const weir_batch *lines,
-                                 const weir_line_walk *walk, uint64_t line, uint32_t from)
-{
-    const uint32_t root = weir_relay_root(m);
-    uint32_t mask = 0;
-    WEIR_UNROLL
-    for (uint32_t j = 0; j < lines->count; j++) {
-        const uint32_t rank = weir_batch_rank(lines->skipped, lines->others, j);
-        const uint64_t at = (line + j / lines->others * walk->stride + walk->mine) * WEIR_LINE_DATA;
-        const uint32_t part = rank == root ? c->rank : rank; /* the root sends this rank's part */
-        mask |= (uint32_t)(rank < c->ranks && (from >> rank & 1) != 0 && m->recv_bytes[part] > at) << j;
-    }
-    return mask;
-}
-
-/* Receives lines of the ranks in `from`: the root's, which it passes on, or others'. */
+/* Receives this rank's part from the root, and passes it on to the others. */
 WEIR_FN weir_status weir_relay_receive(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
-                                       uint32_t width, const weir_line_walk *walk, int passes)
+                                       uint32_t width, const weir_line_walk *walk)
 {
     const uint32_t root = weir_relay_root(m);
-    const uint32_t others = weir_relay_others(c, m);
+    const uint64_t bytes = m->recv_bytes[c->rank];
     WEIR_ROLLED
     for (uint64_t i = walk->first; i < weir_line_count(m->most); i += weir_batch_places(width) * walk->stride) {
-        const weir_batch lines = weir_lines_batch(c, passes ? 0 : 1, flag, i + walk->mine, walk->stride, width);
-        const uint32_t mask = weir_relay_mask(c, m, &lines, walk, i, passes ? (uint32_t)1 << root : others);
+        const weir_batch lines = weir_lines_batch(c, 0, flag, i + walk->mine, walk->stride, width);
         weir_line_set set;
+        uint32_t mask = 0;
         WEIR_PARTLY_SET(set);
+        WEIR_UNROLL
+        for (uint32_t j = 0; j < lines.count; j++) {
+            const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
+            mask |= (uint32_t)(weir_batch_rank(lines.skipped, width - 1, j) == root && bytes > at) << j;
+        }
         const weir_status status = weir_lines_await(c, &lines, mask, weir_line_flag(flag), walk->lane, &set);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return status;
         }
         WEIR_UNROLL
-        for (uint32_t j = 0; j < lines.count && passes; j++) {
+        for (uint32_t j = 0; j < lines.count; j++) {
             const uint64_t line = i + j / (width - 1) * walk->stride + walk->mine;
             WEIR_ROLLED
             for (uint32_t k = 0; k + 1 < c->ranks; k++) {
@@ -74,12 +63,9 @@ WEIR_FN weir_status weir_relay_receive(const weir_dev_collective *c, const weir_
         }
         WEIR_UNROLL
         for (uint32_t j = 0; j < lines.count; j++) {
-            const uint32_t rank = weir_batch_rank(lines.skipped, width - 1, j);
-            const uint32_t part = rank == root ? c->rank : rank;
             const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
             if ((mask >> j & 1) != 0) {
-                weir_line_store_data(m->recv + m->recv_at[part] + at, weir_left(m->recv_bytes[part], at), set.of[j],
-                                     walk->lane);
+                weir_line_store_data(m->recv + m->recv_at[c->rank] + at, weir_left(bytes, at), set.of[j], walk->lane);
             }
         }
     }
@@ -111,9 +97,9 @@ WEIR_FN weir_status weir_relay_lines(const weir_dev_collective *c, const weir_co
     weir_status status =
         weir_lines_agree(weir_collective_compare(c, &m->what, NULL, flag, mailbox, 0, coop), c->control);
     if (status == WEIR_OK) {
-        status = weir_relay_receive(c, m, flag, width, &walk, 1);
+        status = weir_relay_receive(c, m, flag, width, &walk);
     }
-    return status == WEIR_OK ? weir_relay_receive(c, m, flag, width, &walk, 0) : status;
+    return status == WEIR_OK ? weir_lines_receive(c, m, 1, weir_relay_root(m), flag, width, &walk) : status;
 }
 
 /* A broadcast by lines. WEIR_ERR_INVALID for blocks that are not whole warps. */
