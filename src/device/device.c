@@ -37,6 +37,7 @@ weir_status weiri_device_fault(const char *operation)
 
 static pthread_mutex_t blocks_mutex = PTHREAD_MUTEX_INITIALIZER;
 static weiri_block *allocations;
+static weiri_block *imports;
 
 static void list_block(weiri_block *block)
 {
@@ -45,6 +46,28 @@ static void list_block(weiri_block *block)
     block->next = allocations;
     allocations = block;
     (void)pthread_mutex_unlock(&blocks_mutex);
+}
+
+static void list_import(weiri_block *block)
+{
+    (void)pthread_mutex_lock(&blocks_mutex);
+    block->next = imports;
+    imports = block;
+    (void)pthread_mutex_unlock(&blocks_mutex);
+}
+
+/* Whether all of the range is memory of one peer that is mapped for this device. */
+static bool is_imported(const weir_device *device, const void *pointer, uint64_t bytes)
+{
+    bool found = false;
+    (void)pthread_mutex_lock(&blocks_mutex);
+    for (const weiri_block *block = imports; block != NULL && !found; block = block->next) {
+        const uint64_t offset = (uintptr_t)pointer - (uintptr_t)block->pointer;
+        found = block->device->ops == device->ops && block->device->info.index == device->info.index &&
+                offset < block->size && bytes <= block->size - offset;
+    }
+    (void)pthread_mutex_unlock(&blocks_mutex);
+    return found;
 }
 
 /* The import of an allocation of this process uses the allocation: kernels of another rank may access it after its
@@ -68,13 +91,12 @@ static void use_whole(weiri_block *import, uint64_t base)
 static bool end_use(weiri_block *block)
 {
     (void)pthread_mutex_lock(&blocks_mutex);
-    const bool counts = block->uses != 0;
-    const bool last = !counts || --block->uses == 0;
-    weiri_block **link = &allocations;
-    while (counts && last && *link != block) {
+    weiri_block **link = block->uses != 0 ? &allocations : &imports; /* registered memory is in neither */
+    const bool last = block->uses == 0 || --block->uses == 0;
+    while (last && *link != NULL && *link != block) {
         link = &(*link)->next;
     }
-    if (counts && last) {
+    if (last && *link != NULL) {
         *link = block->next;
     }
     (void)pthread_mutex_unlock(&blocks_mutex);
@@ -784,6 +806,17 @@ weir_status weiri_device_wrap(weir_device *device, void *pointer, uint64_t bytes
     return adopt(device, device->ops->wrap(device, pointer, bytes, out));
 }
 
+weir_status weiri_device_check_access(weir_device *device, void *pointer, uint64_t bytes)
+{
+    weiri_block *block = NULL;
+    if (device != NULL && is_imported(device, pointer, bytes)) {
+        return WEIR_OK;
+    }
+    const weir_status status = weiri_device_wrap(device, pointer, bytes, &block);
+    weiri_block_release(block);
+    return status;
+}
+
 weir_status weiri_device_map_registers(weir_device *device, void *registers, uint64_t bytes, weiri_block **out)
 {
     weir_status status = begin(device, "device: map registers", "registers", registers);
@@ -803,6 +836,9 @@ weir_status weiri_device_import(weir_device *device, const weiri_export *peer, b
     weir_status status = begin(device, "device: import memory", "peer", peer);
     if (status == WEIR_OK) {
         status = adopt(device, device->ops->import(device, peer, same_process, fd, out));
+    }
+    if (status == WEIR_OK) {
+        list_import(*out);
     }
     if (status == WEIR_OK && same_process) {
         use_whole(*out, peer->base);

@@ -44,7 +44,7 @@ typedef struct weiri_block {
     /* Of device.c. An allocation that this process has imported too is freed after the last of these blocks. */
     uint32_t uses;             /* of an allocation: itself, and the imports */
     struct weiri_block *whole; /* of an import: the allocation of this process, or NULL */
-    struct weiri_block *next;  /* in the list of allocations */
+    struct weiri_block *next;  /* in the list of allocations, or of imports */
     struct weiri_block *next_kept;
 } weiri_block;
 
@@ -173,6 +173,8 @@ weir_status weiri_device_allocate_opts(weir_device *device, const weir_memory_op
 weir_status weiri_device_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
 weir_status weiri_device_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
                                 weiri_block **out);
+/* Whether the device can access all of the range: it is mapped memory of a peer, or it could be registered. */
+weir_status weiri_device_check_access(weir_device *device, void *pointer, uint64_t bytes);
 /* As the ops of these names, whose `outside` is set. */
 weir_status weiri_event_record_outside(weir_device *device, void *event, void *stream);
 weir_status weiri_stream_wait_event_outside(weir_device *device, void *stream, void *event);

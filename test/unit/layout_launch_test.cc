@@ -266,4 +266,35 @@ TEST_F(LayoutLaunch, PointersAreCheckedIfAsked)
     EXPECT_EQ(asked.size(), 0U);
 }
 
+// A GPU does not register memory of another GPU, but it accesses that of a peer once it is mapped.
+TEST_F(LayoutLaunch, MappedMemoryOfAPeerIsNotRefused)
+{
+    weir_device *other = nullptr;
+    weiri_block *whole = nullptr;
+    weiri_block *mapped = nullptr;
+    ASSERT_EQ(weir_device_open("cpu:1", nullptr, &other), WEIR_OK);
+    ASSERT_EQ(weiri_device_allocate(other, WEIR_MEMORY_DEVICE, 4096, &whole), WEIR_OK) << weir_last_error();
+    ASSERT_EQ(weiri_device_import(device, &whole->export_, true, -1, &mapped), WEIR_OK) << weir_last_error();
+    char *memory = static_cast<char *>(mapped->pointer);
+    const weir_layout *up = rows(6, 5, bytes(2)); // from 0 to 27
+    weir_layout_opts opts = WEIR_OPTS(weir_layout_opts);
+    opts.check_pointers = true;
+    const auto pack_to = [&](char *to) {
+        asked.clear();
+        refused = 1;
+        return weir_layout_pack(device, up, 1, memory, to, &opts, nullptr);
+    };
+    EXPECT_EQ(pack_to(memory + 4096 - 12), WEIR_OK) << weir_last_error();
+    EXPECT_EQ(asked.size(), 0U);
+    EXPECT_EQ(launched.count, 1);
+    EXPECT_EQ(pack_to(memory + 4096 - 11), WEIR_ERR_INVALID); // one byte lies outside
+    EXPECT_EQ(asked, (std::vector<Asked>{ { memory + 4096 - 11, 12 } }));
+    EXPECT_EQ(pack_to(memory - 1), WEIR_ERR_INVALID);
+    weiri_block_release(mapped);
+    EXPECT_EQ(pack_to(memory + 1024), WEIR_ERR_INVALID); // no longer mapped
+    EXPECT_EQ(launched.count, 1);
+    weiri_block_release(whole);
+    weir_device_close(other);
+}
+
 } // namespace

@@ -66,17 +66,12 @@ static weir_status check_rank(const weir_collective *collective, const char *nam
     return WEIR_OK;
 }
 
-/* Checks that the device can access all of it, as a registration does. */
+/* Checks that the device can access all of it. */
 static weir_status check_access(const weir_collective *collective, const char *name, const char *which, weiri_span what)
 {
-    weiri_block *block = NULL;
     void *data = (void *)(uintptr_t)what.data;
-    weir_status status = weiri_device_wrap(collective->comm->device, data, what.bytes, &block);
-    if (status != WEIR_OK) {
-        return weiri_fail(status, "%s: %s: %s", name, which, weir_last_error());
-    }
-    weiri_block_release(block);
-    return WEIR_OK;
+    const weir_status status = weiri_device_check_access(collective->comm->device, data, what.bytes);
+    return status == WEIR_OK ? WEIR_OK : weiri_fail(status, "%s: %s: %s", name, which, weir_last_error());
 }
 
 weir_status weiri_check_span(const weir_collective *collective, const char *name, const char *which, weiri_span what,

@@ -57,18 +57,13 @@ static weir_status choose_part(const move *m, const weir_layout_opts *opts, uint
     return WEIR_OK;
 }
 
-/* Checks that the device can access the memory of the side, as a registration does. */
+/* Checks that the device can access the memory of the side. */
 static weir_status check_access(const move *m, const side *s, const weir_dev_layout *handle, uint64_t bytes)
 {
     const int64_t first = s->layout != NULL ? handle->first : 0;
     const uint64_t length = s->layout != NULL ? (uint64_t)(handle->last - handle->first) : bytes;
-    weiri_block *block = NULL;
-    const weir_status status = weiri_device_wrap(m->device, (char *)s->memory + first, length, &block);
-    if (status != WEIR_OK) {
-        return weiri_fail(status, "%s: %s: %s", m->call, s->name, weir_last_error());
-    }
-    weiri_block_release(block);
-    return WEIR_OK;
+    const weir_status status = weiri_device_check_access(m->device, (char *)s->memory + first, length);
+    return status == WEIR_OK ? WEIR_OK : weiri_fail(status, "%s: %s: %s", m->call, s->name, weir_last_error());
 }
 
 static weir_status check_memory(const move *m, const weir_layout_opts *opts, const weiri_layout_args *args)
