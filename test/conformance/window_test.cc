@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "test/harness/checks.h"
+#include "test/harness/software_nic.h"
 #include "test/harness/stage_test.h"
 #include "test/harness/window_bench.h"
 
@@ -24,7 +25,11 @@ using windows::take;
 using windows::wait;
 using windows::Way;
 
-const Way ways[] = { { "mapped", 0, nullptr }, { "port_ipc", 1, "ipc" }, { "port_ofi", 1, "ofi" } };
+const Way ways[] = { { "mapped", 0, nullptr },
+                     { "port_ipc", 1, "ipc" },
+                     { "port_ofi", 1, "ofi" },
+                     { "port_ib", 1, "ib" },
+                     { "port_ib_device", 1, "ib" } }; // kernels post to the NIC themselves
 constexpr uint32_t WAYS = sizeof ways / sizeof ways[0];
 constexpr uint32_t ANY = WEIR_ANY_RANK;
 
@@ -43,22 +48,46 @@ protected:
     void SetUp() override
     {
         weirt_require_data_stage(stage());
-        if (!IsSkipped() && way().transport != nullptr && std::strcmp(way().transport, "ofi") == 0) {
+        if (!IsSkipped() && uses("ofi")) {
             require_ofi();
         }
+        if (!IsSkipped() && uses("ib")) {
+            require_ib();
+        }
+        setenv("WEIR_PORT_ENGINE", std::strcmp(way().name, "port_ib_device") == 0 ? "device-only" : "proxy", 1);
+    }
+    void TearDown() override { unsetenv("WEIR_PORT_ENGINE"); }
+    bool uses(const char *transport) const
+    {
+        return way().transport != nullptr && std::strcmp(way().transport, transport) == 0;
+    }
+    static bool works(const char *transport)
+    {
+        weir_transport_info info;
+        for (uint32_t i = 0; weir_transport_get(i, &info) == WEIR_OK; i++) {
+            if (std::strcmp(info.name, transport) == 0 && info.works) {
+                return true;
+            }
+        }
+        return false;
     }
     static void require_ofi()
     {
-        weir_transport_info info;
         if (std::strcmp(weirt_sanitizer(), "thread") == 0) {
             GTEST_SKIP() << "the library of transport ofi is not built with the thread sanitizer";
         }
-        for (uint32_t i = 0; weir_transport_get(i, &info) == WEIR_OK; i++) {
-            if (std::strcmp(info.name, "ofi") == 0 && info.works) {
-                return;
-            }
+        if (!works("ofi")) {
+            GTEST_SKIP() << "no transport ofi";
         }
-        GTEST_SKIP() << "no transport ofi";
+    }
+    void require_ib() const
+    {
+        if (std::strcmp(stage()->kind, "cpu") != 0) {
+            GTEST_SKIP() << "the software NIC reaches no memory of a GPU";
+        }
+        if (!weirt_use_software_nic() || !works("ib")) {
+            GTEST_SKIP() << "needs the software NIC, which is not used on a host with RDMA devices";
+        }
     }
     const Way &way() const { return ways[std::get<1>(GetParam())]; }
     const weirt_stage *stage() const { return &weirt_stages[std::get<0>(GetParam())]; }
