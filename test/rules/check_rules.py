@@ -5,6 +5,7 @@ import tempfile
 import unittest
 
 import check_calls
+import check_headers
 import check_sources
 
 CLEAN = {
@@ -171,6 +172,17 @@ class Rules(unittest.TestCase):
     def test_circles_inside_a_folder_are_its_own(self):
         self.assertEqual(self.calls({"src/host/boot/join.c": ({"weiri_join": "T"}, {"weiri_conn"}),
                                      "src/host/boot/conn.c": ({"weiri_conn": "T"}, {"weiri_join"})}), [])
+
+    def test_conditional_includes_are_found(self):
+        guarded = '#ifndef H\n#define H\n#include "weir/base.h"\n%s\n#endif\n'
+        for condition in ("#if defined(__CUDA_ARCH__)", "#ifdef __CUDACC__", "# ifndef __NVCC__"):
+            with self.subTest(condition=condition):
+                text = guarded % f'{condition}\n#include "weir/error.h"\n#endif'
+                self.assertTrue(check_headers.depends_on_nvcc(text))
+                self.assertEqual(list(check_headers.conditional_includes(text)), ['"weir/error.h"'])
+        text = guarded % '#if defined(X)\n#include <stdint.h>\n#endif\n#include "weir/error.h"'
+        self.assertFalse(check_headers.depends_on_nvcc(text))
+        self.assertEqual(list(check_headers.conditional_includes(text)), [])
 
 
 if __name__ == "__main__":
