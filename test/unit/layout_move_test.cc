@@ -55,14 +55,16 @@ protected:
     bool pack(const Items &items, Part part, uint32_t skew);
     bool unpack(const Items &items, Part part, uint32_t skew);
     bool copy(const Items &to, const Items &from, Part part, uint32_t skew);
-    bool arrived(const Items &items, Part part, const char *at, const std::vector<char> &values);
+    bool arrived(const Items &items, Part part, char *at, const std::vector<char> &values);
     std::string wrong(const weirt_tree &tree, uint64_t count, uint64_t choices);
     uint32_t checksum(const weir_layout *layout, uint64_t count, const char *memory, uint64_t into);
     static std::vector<char> patterned(int64_t from, int64_t to);
     weir_device *device = nullptr;
     void *stream = nullptr;
-    const std::vector<char> source = patterned(-REACH, REACH + 16);     // byte REACH + i is that of offset i
-    std::vector<char> target = std::vector<char>(source.size(), GUARD); // and stays so between moves
+    const std::vector<char> source = patterned(-REACH, REACH + 16); // byte REACH + i is that of offset i
+    const std::vector<char> untouched = std::vector<char>(source.size(), GUARD);
+    std::vector<char> target = untouched;                              // and stays so between moves
+    std::vector<char> right = std::vector<char>(source.size(), false); // of `arrived`; false between calls of it
 };
 
 std::vector<char> LayoutMove::patterned(int64_t from, int64_t to)
@@ -105,22 +107,25 @@ bool LayoutMove::pack(const Items &items, Part part, uint32_t skew)
 
 // Whether the part of the items around `at` has these values, and nothing else has changed. A byte that several packed
 // bytes go to has one of their values. Restores `target`.
-bool LayoutMove::arrived(const Items &items, Part part, const char *at, const std::vector<char> &values)
+bool LayoutMove::arrived(const Items &items, Part part, char *at, const std::vector<char> &values)
 {
-    std::vector<char> before(target.size(), GUARD);
-    std::vector<bool> right(target.size());
+    const int64_t *places = items.bytes.data() + part.offset;
+    char *const fits = right.data() + (at - target.data());
     for (uint64_t i = 0; i < part.bytes; i++) {
-        const auto place = static_cast<size_t>(at - target.data() + items.bytes[part.offset + i]);
-        right[place] = right[place] || target[place] == values[i];
+        fits[places[i]] = fits[places[i]] || at[places[i]] == values[i];
     }
     bool fine = true;
     for (uint64_t i = 0; i < part.bytes; i++) {
-        const auto place = static_cast<size_t>(at - target.data() + items.bytes[part.offset + i]);
-        fine = fine && right[place];
-        target[place] = GUARD;
+        fine = fine && fits[places[i]];
+        at[places[i]] = GUARD;
     }
-    fine = fine && target == before;
-    target = std::move(before);
+    for (uint64_t i = 0; i < part.bytes; i++) {
+        fits[places[i]] = false;
+    }
+    if (target != untouched) {
+        target = untouched;
+        fine = false;
+    }
     return fine;
 }
 
