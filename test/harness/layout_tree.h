@@ -66,8 +66,13 @@ struct weirt_map {
     }
     void add(const weirt_map &item, int64_t place)
     {
-        for (const int64_t byte : item.bytes) {
-            bytes.push_back(byte + place);
+        const size_t before = bytes.size();
+        const size_t more = item.bytes.size();
+        bytes.resize(before + more);
+        int64_t *to = bytes.data() + before;
+        const int64_t *from = item.bytes.data();
+        for (size_t i = 0; i < more; i++) {
+            to[i] = from[i] + place;
         }
         if (!item.bounded || (given && !item.given)) {
             return;
