@@ -53,8 +53,8 @@ struct Plan {
     Rows to;
 };
 
-// They move in words of 4 bytes; of 8 bytes, to rows whose order in memory is the reverse; by pieces; and as one packet
-// for each thread.
+// They move in words of 4 bytes; of 8 bytes, two for each thread, to rows whose order in memory is the reverse; by
+// pieces; and as one packet for each thread.
 constexpr Plan WORDS = { { 4, 6, 12, 0, false }, { 8, 3, 16, 0, false } };
 constexpr Plan BACKWARDS = { { 16, 2, 24, 8, false }, { 8, 4, -16, 48, false } };
 constexpr Plan PIECES = { { 5, 5, 8, 1, true }, { 5, 5, 7, 3, true } };
@@ -183,6 +183,7 @@ TEST(LitmusLayout, APutLayoutIsThereAfterTheSignal)
 TEST(LitmusLayout, AGetLayoutIsDoneBeforeTheSignal)
 {
     holds<Putting<WORDS, true>>(SIGNALS);
+    holds<Putting<BACKWARDS, true>>(SIGNALS);
     holds<Putting<PIECES, true>>(SIGNALS);
 }
 

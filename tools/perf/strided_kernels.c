@@ -28,15 +28,22 @@ WEIR_KERNEL_FOR(put, strided_args, 512)
 {
     const weir_coop blocks = weir_coop_blocks(coop);
     begin_put(&args->channel, blocks);
-    (void)weir_dev_memory_channel_put_layout(&args->channel, args->dense ? NULL : &args->rows, args->to_offset,
-                                             &args->rows, 0, blocks);
+    if (args->dense) {
+        (void)weir_dev_memory_channel_put_layout(&args->channel, NULL, args->to_offset, &args->rows, 0, blocks);
+    } else {
+        (void)weir_dev_memory_channel_put_layout(&args->channel, &args->rows, args->to_offset, &args->rows, 0, blocks);
+    }
     end_put(&args->channel, blocks);
 }
 
 WEIR_KERNEL_FOR(get, strided_args, 512)
 {
-    (void)weir_dev_memory_channel_get_layout(&args->channel, &args->rows, 0, args->dense ? NULL : &args->rows,
-                                             args->to_offset, weir_coop_blocks(coop));
+    const weir_coop blocks = weir_coop_blocks(coop);
+    if (args->dense) {
+        (void)weir_dev_memory_channel_get_layout(&args->channel, &args->rows, 0, NULL, args->to_offset, blocks);
+    } else {
+        (void)weir_dev_memory_channel_get_layout(&args->channel, &args->rows, 0, &args->rows, args->to_offset, blocks);
+    }
 }
 
 WEIR_KERNEL_FOR(packets, strided_args, 512)

