@@ -44,17 +44,18 @@ TEST(HaloForm, AFormThatIsAskedForIsTaken)
     }
 }
 
-// A part of 1 MiB, planned behind others that have so many shares.
+// A part, planned behind others that have so many shares.
 struct Planned {
     weir_comm comm = {};
     weiri_halo_part part = {};
     weir_halo halo = {};
     weir_layout *bytes = nullptr;
     char array[1] = {};
+    uint64_t size;
 
-    Planned(uint32_t shares, bool inside)
+    Planned(uint32_t shares, bool inside, uint64_t part_bytes = 1024 * KiB) : size(part_bytes)
     {
-        EXPECT_EQ(weir_layout_create_bytes(1024 * KiB, &bytes), WEIR_OK);
+        EXPECT_EQ(weir_layout_create_bytes(size, &bytes), WEIR_OK);
         part.inside = inside;
         part.peer = 5;
         halo.comm = &comm;
@@ -72,7 +73,7 @@ struct Planned {
     Planned &operator=(const Planned &) = delete;
     weir_status plan(weir_halo_form form)
     {
-        const weir_halo_part given = { nullptr, 0, bytes, bytes, 0, 1024 * KiB };
+        const weir_halo_part given = { nullptr, 0, bytes, bytes, 0, size };
         weir_halo_opts opts = {};
         opts.form = form;
         opts.array = array;
@@ -88,6 +89,23 @@ TEST(HaloPlan, SharesAreCountedIn32Bits)
     Planned more(UINT32_MAX - WEIRI_HALO_SHARES + 1, true);
     EXPECT_EQ(more.plan(WEIR_HALO_AUTO), WEIR_ERR_LIMIT);
     EXPECT_STREQ(weir_last_error(), "weir_halo_create: parts[0]: more than 4294967295 shares");
+}
+
+TEST(HaloPlan, SmallPartsHaveSmallShares)
+{
+    constexpr struct {
+        uint64_t bytes;
+        uint32_t shares;
+    } CASES[] = {
+        { 1, 1 },          { 4 * KiB, 1 },        { 4 * KiB + 1, 2 },        { 60 * KiB, 15 },
+        { 64 * KiB, 16 },  { 128 * KiB, 16 },     { 128 * KiB + 1, 17 },     { 504 * KiB, 63 },
+        { 512 * KiB, 64 }, { 512 * KiB + 1, 64 }, { UINT64_C(1) << 40, 64 },
+    };
+    for (const auto &c : CASES) {
+        Planned planned(0, true, c.bytes);
+        EXPECT_EQ(planned.plan(WEIR_HALO_STORES), WEIR_OK) << weir_last_error();
+        EXPECT_EQ(planned.halo.share_count, c.shares) << c.bytes;
+    }
 }
 
 TEST(HaloPlan, LinesNeedALinkThatKeepsThem)

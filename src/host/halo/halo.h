@@ -10,10 +10,12 @@
 
 WEIR_BEGIN_DECLS
 
-/* A share has about this many bytes, unless its part would have too many shares. Both are part of what neighbours must
- * agree on. */
+/* The bytes of a part decide on its shares: of about 8 KiB, at most 64, but up to 16 of 4 KiB where these are more.
+ * Neighbours must agree on all of this. */
 #define WEIRI_HALO_SHARE_BYTES 8192u
-#define WEIRI_HALO_SHARES 64u /* most of a part */
+#define WEIRI_HALO_SHARES 64u
+#define WEIRI_HALO_SMALL_SHARE_BYTES 4096u
+#define WEIRI_HALO_SMALL_SHARES 16u
 
 /* One direction of a part. */
 typedef struct weiri_halo_way {

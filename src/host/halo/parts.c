@@ -51,7 +51,10 @@ weir_halo_form weiri_halo_choose(weir_halo_form form, uint64_t bytes, uint64_t r
 
 static uint32_t count_shares(uint64_t bytes)
 {
-    const uint64_t shares = (bytes + WEIRI_HALO_SHARE_BYTES - 1) / WEIRI_HALO_SHARE_BYTES;
+    const uint64_t large = (bytes + WEIRI_HALO_SHARE_BYTES - 1) / WEIRI_HALO_SHARE_BYTES;
+    const uint64_t small = (bytes + WEIRI_HALO_SMALL_SHARE_BYTES - 1) / WEIRI_HALO_SMALL_SHARE_BYTES;
+    const uint64_t least = small < WEIRI_HALO_SMALL_SHARES ? small : WEIRI_HALO_SMALL_SHARES;
+    const uint64_t shares = large > least ? large : least;
     return shares < WEIRI_HALO_SHARES ? (uint32_t)shares : WEIRI_HALO_SHARES;
 }
 
