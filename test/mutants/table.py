@@ -1168,6 +1168,11 @@ MUTANTS = [
     Mutant("exchange-count", DEVICE + "impl/collective_exchange.h", "weir_exchange_compare",
            " && mine[2] == theirs[2]) {", ") {", "the two ends do not compare their counts",
            collective("Exchange", "DifferentCountsAreNamed")),
+    Mutant("exchange-epoch", DEVICE + "impl/collective_exchange.h", "weir_exchange_count_launch",
+           "        weir_arch_store_relaxed_dev_u64(c->epoch + 2, 0);\n",
+           "        weir_arch_store_relaxed_dev_u64(c->epoch + 2, 0);\n"
+           "        weir_arch_add_relaxed_dev_u64(c->epoch, WEIR_EPOCH_ONE);\n",
+           "an exchange counts as an operation of all ranks", collective("Exchange", "MeetsSendAndRecv")),
     Mutant("exchange-number", DEVICE + "impl/collective_exchange.h", "weir_exchange_count_launch",
            "weir_arch_load_relaxed_dev_u64(number) + x->lane[lane].count);",
            "weir_arch_load_relaxed_dev_u64(number) + 1);",
@@ -1528,6 +1533,9 @@ MUTANTS = [
            "    if (status == WEIR_OK) {\n        status = weir_window_send_far(window, number, target, tag, position,"
            " position);\n    }\n    if (status == WEIR_OK) {\n        return weir_dev_window_far(",
            "the value of a notification is posted before its put", port_device("WindowPort", "AllRanksExchange")),
+    Mutant("window-port-flush", DEVICE + "impl/window_port.h", "",
+           "        status = weir_dev_port_channel_wait_ticket(channel, ticket);\n", "", "a flush does not wait",
+           litmus("LitmusWindowPort.AFlushFreesTheSourceOfAPut")),
     Mutant("window-port-key", HOST + "channel/port_channel.c", "weiri_port_channel_describe",
            "    out->lkey = here.lkey;\n", "", "kernels that post name no memory of their device",
            port_device("WindowPort", "AllRanksExchange")),
