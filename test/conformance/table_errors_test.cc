@@ -8,6 +8,7 @@
 #include "src/host/comm/memory.h"
 #include "src/host/table/table.h"
 #include "test/conformance/table_kernels.h"
+#include "test/conformance/table_world.h"
 #include "test/harness/checks.h"
 #include "test/harness/comm.h"
 #include "test/harness/stage_test.h"
@@ -15,52 +16,6 @@
 namespace {
 
 WEIRT_STAGE_SUITE(TableErrors);
-
-constexpr uint64_t BYTES = 65536;
-
-// A communicator, and memory that the host reaches: rows, and ids and out behind them.
-struct World {
-    weirt_rank *rank;
-    weirt_comm c = {};
-    weir_memory *memory = nullptr;
-    void *stream = nullptr;
-    bool ready = false;
-
-    explicit World(weirt_rank *rank_) : rank(rank_)
-    {
-        weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
-        host.kind = WEIR_MEMORY_HOST;
-        ready = weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, BYTES, &host, &memory)) &&
-                WEIRT_OK(rank, weir_stream_create(c.device, &stream));
-    }
-    ~World()
-    {
-        if (stream != nullptr) {
-            weir_stream_destroy(c.device, stream);
-        }
-        weir_memory_destroy(memory);
-        weirt_comm_close(&c);
-    }
-    World(const World &) = delete;
-    World &operator=(const World &) = delete;
-    char *host() const { return static_cast<char *>(weir_memory_host_pointer(memory)); }
-    char *device() const { return static_cast<char *>(weir_memory_pointer(memory)); }
-    weir_table_part part(uint64_t count) const
-    {
-        weir_table_part part = {};
-        part.memory = memory;
-        part.count = count;
-        return part;
-    }
-    // Puts ids at offset 32768 and returns where kernels find them.
-    const void *ids(const std::vector<int32_t> &list) const
-    {
-        std::memcpy(host() + 32768, list.data(), list.size() * sizeof list[0]);
-        return device() + 32768;
-    }
-    char *out() const { return device() + 49152; }
-    char *host_out() const { return host() + 49152; }
-};
 
 // ---- create --------------------------------------------------------------------------------------------------------
 
@@ -74,7 +29,7 @@ struct Refusal {
 
 void refuses_at_create(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     const auto part = [&](uint64_t offset, uint64_t count, uint64_t pitch) {
         weir_table_part p = world.part(count);
         p.offset = offset;
@@ -96,12 +51,12 @@ void refuses_at_create(weirt_rank *rank)
           WEIR_ERR_INVALID,
           "parts[1].pitch is 7 bytes, less than the row (8 bytes)" },
         { 8,
-          { part(0, BYTES / 8, 0), part(0, BYTES / 8 + 1, 0) },
+          { part(0, TableWorld::BYTES / 8, 0), part(0, TableWorld::BYTES / 8 + 1, 0) },
           WEIR_SPLIT_RANGES,
           WEIR_ERR_RANGE,
           "part 1 has 8193 rows of 8 bytes, 8 apart, at offset 0 of a memory of 65536 bytes" },
-        { 8, { part(BYTES - 7, 1, 0) }, WEIR_SPLIT_RANGES, WEIR_ERR_RANGE, "part 0 has 1 rows of 8 bytes" },
-        { 8, { part(BYTES + 1, 0, 0) }, WEIR_SPLIT_RANGES, WEIR_ERR_RANGE, "at offset 65537" },
+        { 8, { part(TableWorld::BYTES - 7, 1, 0) }, WEIR_SPLIT_RANGES, WEIR_ERR_RANGE, "part 0 has 1 rows of 8 bytes" },
+        { 8, { part(TableWorld::BYTES + 1, 0, 0) }, WEIR_SPLIT_RANGES, WEIR_ERR_RANGE, "at offset 65537" },
         { 8, { part(UINT64_MAX, 1, 0) }, WEIR_SPLIT_RANGES, WEIR_ERR_RANGE, "part 0 has 1 rows" },
         { 8, { part(0, UINT64_MAX / 8, 0) }, WEIR_SPLIT_RANGES, WEIR_ERR_RANGE, "part 0 has" },
         { 8, { part(0, 3, UINT64_MAX) }, WEIR_SPLIT_RANGES, WEIR_ERR_RANGE, "part 0 has 3 rows" },
@@ -133,7 +88,7 @@ TEST_P(TableErrors, CreateRefuses) { run_alone(refuses_at_create); }
 // has another UUID.
 void refuses_memory(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     weir_device *other = nullptr;
     weir_table *table = nullptr;
     if (!world.ready || !WEIRT_OK(rank, weir_device_open("cpu:1", nullptr, &other))) {
@@ -166,7 +121,7 @@ struct CallRefusal {
 
 void refuses_calls(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     weir_table *table = nullptr;
     weir_table_part part = world.part(100);
     if (!world.ready || !WEIRT_OK(rank, weir_table_create(world.c.device, 100, &part, 1, nullptr, &table))) {
@@ -179,8 +134,8 @@ void refuses_calls(weirt_rank *rank)
         { [](weir_table_call_opts *o) { o->bytes = UINT64_MAX; }, WEIR_ERR_RANGE, "leave a row" },
         { [](weir_table_call_opts *o) { o->pitch = 99; }, WEIR_ERR_INVALID,
           "opts.pitch is 99 bytes, less than the row (100 bytes)" },
-        { [](weir_table_call_opts *o) { o->planes = 2, o->plane = BYTES - 9999, o->out_plane = 10000; }, WEIR_ERR_RANGE,
-          "2 planes of 100 bytes at column 0, 55537 bytes apart, leave the memory of a part" },
+        { [](weir_table_call_opts *o) { o->planes = 2, o->plane = TableWorld::BYTES - 9999, o->out_plane = 10000; },
+          WEIR_ERR_RANGE, "2 planes of 100 bytes at column 0, 55537 bytes apart, leave the memory of a part" },
         { [](weir_table_call_opts *o) { o->planes = 3, o->plane = UINT64_MAX / 2 + 1, o->out_plane = 100; },
           WEIR_ERR_RANGE, "3 planes" },
         { [](weir_table_call_opts *o) { o->planes = 2, o->plane = 20000, o->out_plane = 99; }, WEIR_ERR_INVALID,
@@ -242,7 +197,7 @@ TEST_P(TableErrors, CallsRefuse) { run_alone(refuses_calls); }
 // A part without rows needs no pointer, as the empty share of a rank. It takes no ids.
 void empty_part(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     weir_table *table = nullptr;
     const weir_table_part parts[3] = { {}, world.part(100), {} };
     if (world.ready && WEIRT_OK(rank, weir_table_create(world.c.device, 100, parts, 3, nullptr, &table))) {
@@ -264,7 +219,7 @@ TEST_P(TableErrors, EmptyPartsNeedNoRows) { run_alone(empty_part); }
 // Ids that are out of range are counted, and the first one is named. Calls go on.
 void counts_faults(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     weir_table *table = nullptr;
     weir_table_part part = world.part(10);
     weir_table_faults faults;
@@ -295,7 +250,7 @@ TEST_P(TableErrors, CountsIdsOutOfRange) { run_alone(counts_faults); }
 // may have stored its id but no count yet. Nothing is reported before the id is known.
 void reports_known_ids(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     weir_table *table = nullptr;
     weir_table_part part = world.part(10);
     weir_table_faults faults;
@@ -325,7 +280,7 @@ TEST_P(TableErrors, ReportsIdsThatAreKnown) { run_alone(reports_known_ids); }
 constexpr uint64_t MANY = 4096; // ids, so that a gather divides those that have copies from the others
 
 // A table with everything: room for orders and copies, rows of 4 bytes with room behind them for planes.
-weir_status create_full(const World &world, weir_table **out)
+weir_status create_full(const TableWorld &world, weir_table **out)
 {
     weir_table_part part = world.part(10);
     weir_table_opts opts = WEIR_OPTS(weir_table_opts);
@@ -337,29 +292,29 @@ weir_status create_full(const World &world, weir_table **out)
 // A call of each kind, and the kernels that it puts on the stream.
 struct Call {
     const char *name;
-    weir_status (*make)(const World &world, weir_table *table);
+    weir_status (*make)(const TableWorld &world, weir_table *table);
     uint64_t kernels;
     bool orders; // by the memory of counts
 };
 
-template <weir_table_order ORDER, uint64_t COUNT> weir_status gather(const World &world, weir_table *table)
+template <weir_table_order ORDER, uint64_t COUNT> weir_status gather(const TableWorld &world, weir_table *table)
 {
     weir_table_call_opts opts = WEIR_OPTS(weir_table_call_opts);
     opts.order = ORDER;
     return weir_table_gather(table, world.device() + 32768, WEIR_IDS_I32, COUNT, world.out(), &opts, world.stream);
 }
 
-weir_status copy(const World &world, weir_table *table)
+weir_status copy(const TableWorld &world, weir_table *table)
 {
     return weir_table_cache(table, world.device() + 32768, WEIR_IDS_I32, 4, world.stream);
 }
 
-weir_status scatter(const World &world, weir_table *table)
+weir_status scatter(const TableWorld &world, weir_table *table)
 {
     return weir_table_scatter(table, world.device() + 32768, WEIR_IDS_I32, 10, world.out(), nullptr, world.stream);
 }
 
-weir_status scatter_planes(const World &world, weir_table *table)
+weir_status scatter_planes(const TableWorld &world, weir_table *table)
 {
     weir_table_call_opts opts = WEIR_OPTS(weir_table_call_opts);
     opts.planes = 2;
@@ -380,7 +335,7 @@ const Call calls[] = {
 };
 
 // Ids 0 to 9 again and again, and rows and out that tell them.
-void put_all(const World &world)
+void put_all(const TableWorld &world)
 {
     std::vector<int32_t> ids(MANY);
     for (uint64_t i = 0; i < MANY; i++) {
@@ -392,7 +347,7 @@ void put_all(const World &world)
 }
 
 // Whether a gather of ten rows is right.
-bool gathers(const World &world, weir_table *table, weir_table_order order)
+bool gathers(const TableWorld &world, weir_table *table, weir_table_order order)
 {
     weir_table_call_opts opts = WEIR_OPTS(weir_table_call_opts);
     opts.order = order;
@@ -406,7 +361,7 @@ bool gathers(const World &world, weir_table *table, weir_table_order order)
 // Create and a call, while the n-th operation fails: nothing is left, and the text says what failed. Later calls in the
 // order GIVEN and AUTO are right. A launch that fails between the kernels of an order leaves counts of groups, so a
 // later order is refused. Returns how often.
-uint64_t nth_fails(const World &world, const Call &call, uint64_t (*fail)(uint64_t n), weir_status wanted)
+uint64_t nth_fails(const TableWorld &world, const Call &call, uint64_t (*fail)(uint64_t n), weir_status wanted)
 {
     weirt_rank *rank = world.rank;
     uint64_t refused = 0;
@@ -441,7 +396,7 @@ uint64_t nth_fails(const World &world, const Call &call, uint64_t (*fail)(uint64
 
 void nth_allocation(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     for (const Call &call : calls) {
         WEIRT_EXPECT(rank, !world.ready || nth_fails(world, call, weirt_fail_allocation, WEIR_ERR_NOMEM) <= 3);
     }
@@ -449,7 +404,7 @@ void nth_allocation(weirt_rank *rank)
 
 void nth_device(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     for (const Call &call : calls) {
         const uint64_t launches = call.orders ? 3 : 0; // before the gather
         WEIRT_EXPECT(rank, !world.ready || nth_fails(world, call, weirt_fail_device, WEIR_ERR_DEVICE) == launches);
@@ -462,7 +417,7 @@ TEST_P(TableErrors, NthDeviceOperationFails) { run_alone(nth_device); }
 // A call allocates no more than launches of kernels that do nothing.
 void allocates_nothing(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     weir_table *table = nullptr;
     if (!world.ready || !WEIRT_OK(rank, create_full(world, &table))) {
         return;
@@ -501,7 +456,7 @@ TEST_P(TableErrors, CallsAllocateNothing) { run_alone(allocates_nothing); }
 // A kernel sums bags of rows, and gathers and scatters by itself.
 void inside_kernels(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     weir_table *table = nullptr;
     weir_table_part parts[2] = { world.part(20), world.part(20) };
     parts[1].offset = 20 * 64;
@@ -550,7 +505,7 @@ constexpr uint64_t GROUP_COUNT = sizeof GROUP_IDS / sizeof GROUP_IDS[0];
 constexpr uint64_t GROUP_ROW = 60;
 constexpr uint64_t GROUP_PITCH = 67;
 
-bool run_group(const World &world, table_group_args *args, uint32_t scatter)
+bool run_group(const TableWorld &world, table_group_args *args, uint32_t scatter)
 {
     const weir_shape shape = weir_device_fit_shape(world.c.device, { 2, 64 });
     args->scatter = scatter;
@@ -559,7 +514,7 @@ bool run_group(const World &world, table_group_args *args, uint32_t scatter)
 }
 
 // The group gathers the rows and stores them back, each with its bytes in reverse order.
-void move_by_group(const World &world, table_group_args *args)
+void move_by_group(const TableWorld &world, table_group_args *args)
 {
     const uint64_t width = args->type == WEIR_IDS_I64 ? 8 : 4;
     std::string rows(10 * GROUP_ROW, '\0');
@@ -591,7 +546,7 @@ void move_by_group(const World &world, table_group_args *args)
 // Groups of each kind, and ids of both types.
 void groups_inside_kernels(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     weir_table *table = nullptr;
     weir_table_part part = world.part(10);
     if (!world.ready || !WEIRT_OK(rank, weir_table_create(world.c.device, GROUP_ROW, &part, 1, nullptr, &table))) {

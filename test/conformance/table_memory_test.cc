@@ -6,56 +6,18 @@
 #include <string>
 #include <vector>
 
+#include "test/conformance/table_world.h"
 #include "test/harness/comm.h"
 #include "test/harness/stage_test.h"
 
 namespace {
-
-constexpr uint64_t BYTES = 65536;
-
-// A communicator, and memory of ids and out, which the host reaches, too.
-struct World {
-    weirt_rank *rank;
-    weirt_comm c = {};
-    weir_memory *memory = nullptr;
-    void *stream = nullptr;
-    bool ready = false;
-
-    explicit World(weirt_rank *rank_) : rank(rank_)
-    {
-        weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
-        host.kind = WEIR_MEMORY_HOST;
-        ready = weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, BYTES, &host, &memory)) &&
-                WEIRT_OK(rank, weir_stream_create(c.device, &stream));
-    }
-    ~World()
-    {
-        if (stream != nullptr) {
-            weir_stream_destroy(c.device, stream);
-        }
-        weir_memory_destroy(memory);
-        weirt_comm_close(&c);
-    }
-    World(const World &) = delete;
-    World &operator=(const World &) = delete;
-    char *host() const { return static_cast<char *>(weir_memory_host_pointer(memory)); }
-    char *device() const { return static_cast<char *>(weir_memory_pointer(memory)); }
-    // Puts ids at offset 32768 and returns where kernels find them.
-    const void *ids(const std::vector<int32_t> &list) const
-    {
-        std::memcpy(host() + 32768, list.data(), list.size() * sizeof list[0]);
-        return device() + 32768;
-    }
-    char *out() const { return device() + 49152; }
-    char *host_out() const { return host() + 49152; }
-};
 
 // Memory that nothing has registered, which only the CPU device reads.
 class TableHost : public StageTest {};
 INSTANTIATE_TEST_SUITE_P(Stages, TableHost, ::testing::Values(0), weirt_stage_name);
 
 // Gathers both rows in each form and each order, and stores to them in each form.
-void gather_and_scatter(const World &world, weir_table *table, char *first, char *last, uint64_t row_bytes)
+void gather_and_scatter(const TableWorld &world, weir_table *table, char *first, char *last, uint64_t row_bytes)
 {
     weirt_rank *rank = world.rank;
     const void *ids = world.ids({ 0, 1 });
@@ -84,7 +46,7 @@ void gather_and_scatter(const World &world, weir_table *table, char *first, char
 // The first row begins at a page and the last one ends at a page, with unreadable pages beside them.
 void between_unreadable_pages(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     if (!world.ready) {
         return;
     }
@@ -120,7 +82,7 @@ char *map_large()
 }
 
 // Gathers these rows, one of them twice, in each order, and scatters others there. Row `id` has the number `id`.
-void move_large(const World &world, weir_table *table, const int64_t *ids, char *const *rows, uint64_t count)
+void move_large(const TableWorld &world, weir_table *table, const int64_t *ids, char *const *rows, uint64_t count)
 {
     weirt_rank *rank = world.rank;
     for (int order = WEIR_TABLE_ORDER_GIVEN; order <= WEIR_TABLE_ORDER_UNIQUE; order++) {
@@ -153,7 +115,7 @@ void move_large(const World &world, weir_table *table, const int64_t *ids, char 
 
 void large(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     char *map = map_large();
     if (!world.ready || !WEIRT_EXPECT(rank, map != nullptr)) {
         return;
@@ -186,7 +148,7 @@ void large(weirt_rank *rank)
 // Rows of 1 GiB, the longest: the last bytes of the first and of the last one.
 void longest(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     weir_table *table = nullptr;
     char *map = map_large();
     if (!world.ready || !WEIRT_EXPECT(rank, map != nullptr)) {
@@ -238,7 +200,7 @@ WEIRT_STAGE_SUITE(TableMemory);
 // Nothing but the table keeps the memory of its parts.
 void kept(weirt_rank *rank)
 {
-    World world(rank);
+    TableWorld world(rank);
     weir_table *table = nullptr;
     weir_memory *rows = nullptr;
     weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
