@@ -127,7 +127,7 @@ weir_status pack_driver_open(perf_rank *rank, pack_driver **out)
 void pack_driver_close(pack_driver *driver)
 {
     if (driver != NULL) {
-        if (driver->l2_fetch != 0) {
+        if (driver->l2_fetch != 0 && driver->rank->options->l2_fetch != 0) {
             (void)driver->set_limit(LIMIT_L2_FETCH, driver->l2_fetch);
         }
         perf_cuda_close(driver->cuda);
