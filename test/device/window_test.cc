@@ -284,6 +284,25 @@ TEST(WindowRing, ASenderWaitsForRoomUntilTheDeadline)
     EXPECT_EQ(take(world, 1, ANY, WEIR_ANY_TAG), "3:5");
 }
 
+// The looks of a wait are counted in 32 bits. A deadline of hours outlasts 2^32 of them.
+TEST(WindowRing, ADeadlineOutlastsTheNumbersOfItsLooks)
+{
+    World world(2, 1, 2, 64, 64, TIMEOUT_NS);
+    const weir_dev_window *window = world.window(0);
+    weir_alias_u64 *since = weir_window_since(window, 0);
+    for (uint32_t looks : { WEIR_ARCH_SPIN_READS * 9, 0u, WEIR_ARCH_SPIN_READS }) { /* the last two have wrapped */
+        *since = 1; /* this machine started longer ago than the deadline */
+        EXPECT_EQ(weir_window_step(window, 0, looks), WEIR_SPIN_LATE) << looks;
+    }
+    *since = 0;
+    EXPECT_EQ(weir_window_step(window, 0, WEIR_ARCH_SPIN_READS), WEIR_OK);
+    EXPECT_GT(*since, 1u);
+
+    ASSERT_EQ(notify(world, 1, 0, 7), WEIR_OK);
+    EXPECT_EQ(weir_window_collect_any(window, 0, 1, 7, 1), WEIR_OK);
+    EXPECT_EQ(*since, 0u); /* each wait has a deadline of its own */
+}
+
 // Before it waits for long, a rank reports what it has taken, from all its rings.
 TEST(WindowRing, ALongWaitAndAPollReportExactHeads)
 {

@@ -329,14 +329,21 @@ WEIR_FN weir_status weir_window_end_look(const weir_dev_window *window, uint32_t
     return WEIR_UNLIKELY((bits & WEIR_WINDOW_DUE) != 0) ? weir_spin_look_once(window->barrier.control) : WEIR_OK;
 }
 
-/* After failed look number `looks` of a wait. Returns as weir_spin_step, whose time of the first check it keeps in the
- * rank's line: in a register it would add to those of every kernel that waits. */
+/* The time of the first check of a wait, in the rank's line: in a register it would add to those of every kernel that
+ * waits. */
+WEIR_FN weir_alias_u64 *weir_window_since(const weir_dev_window *window, uint32_t index)
+{
+    return (weir_alias_u64 *)weir_window_passed(window, index) + 2;
+}
+
+/* After failed look number `looks` of a wait, whose weir_window_since was 0 before the first one. Returns as
+ * weir_spin_step. The number may wrap. */
 WEIR_FN_COLD weir_status weir_window_step(const weir_dev_window *window, uint32_t index, uint32_t looks)
 {
-    weir_alias_u64 *since = (weir_alias_u64 *)weir_window_passed(window, index) + 2;
+    weir_alias_u64 *since = weir_window_since(window, index);
     weir_spin spin;
     spin.reads = looks - 1;
-    spin.since_ns = looks <= WEIR_ARCH_SPIN_READS ? 0 : weir_arch_load_u64(since);
+    spin.since_ns = weir_arch_load_u64(since);
     const weir_status status = weir_spin_step(&spin, window->barrier.control);
     if (looks % WEIR_ARCH_SPIN_READS == 0) {
         weir_arch_store_u64(since, spin.since_ns);
@@ -352,6 +359,7 @@ WEIR_FN_COLD weir_status weir_window_collect_any(const weir_dev_window *window, 
     uint32_t looks = 0;
     uint32_t idle = 0; /* looks since the last match */
     weir_status status = WEIR_OK;
+    weir_arch_store_u64(weir_window_since(window, index), 0);
     while (status == WEIR_OK) {
         bits = weir_window_look(window, index, source, tag, &count, bits, looks != 0);
         if (count == 0) {
