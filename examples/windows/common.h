@@ -26,6 +26,12 @@ typedef enum form_kind { FORM_WINDOW, FORM_STEPS, FORM_HAND, FORM_SPLIT, FORM_GR
 
 static const char *const form_names[FORMS] = { "window", "steps", "hand", "split", "graph", "host" };
 
+/* Form `window`: the first rank of a block is that of the block's number, or the one that weir_dev_window_index gives
+ * it, which puts neighbouring ranks on one multiprocessor. */
+typedef enum form_number { NUMBER_BLOCK, NUMBER_MULTIPROCESSOR, NUMBERS } form_number;
+
+static const char *const number_names[NUMBERS] = { "block", "multiprocessor" };
+
 enum { FORM_DEVICES_MAX = 8, FORM_REPEATS_MAX = 101, FORM_THREADS_MAX = 1024 };
 
 typedef struct form_options {
@@ -36,6 +42,7 @@ typedef struct form_options {
     uint32_t threads;
     uint32_t steps;
     uint32_t repeats;
+    uint32_t number; /* form_number */
 } form_options;
 
 /* A size of an application, for the command line. */
@@ -80,7 +87,19 @@ typedef struct form_app {
 
 /* ---- options --------------------------------------------------------------------------------------------------- */
 
-static inline bool form_number(const char *text, uint32_t least, uint32_t most, uint32_t *value)
+/* Takes a word of a list as its place there. */
+static inline bool form_word(const char *text, const char *const *words, uint32_t count, uint32_t *value)
+{
+    for (uint32_t i = 0; i < count && text != NULL; i++) {
+        if (strcmp(text, words[i]) == 0) {
+            *value = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static inline bool form_count(const char *text, uint32_t least, uint32_t most, uint32_t *value)
 {
     char *end = NULL;
     const unsigned long number = text != NULL ? strtoul(text, &end, 10) : 0;
@@ -97,7 +116,7 @@ static inline bool form_usage(const char *program, const char *option, const cha
     fprintf(stderr, "%s %s: not an option with this value\n", option, value != NULL ? value : "");
     fprintf(stderr,
             "usage: %s [--form window|steps|hand|split|graph|host] [--check] [--devices N] [--ranks N] [--threads N]\n"
-            "       [--steps N] [--repeats N]",
+            "       [--steps N] [--repeats N] [--number block|multiprocessor]",
             program);
     for (uint32_t i = 0; i < count; i++) {
         fprintf(stderr, " [%s %" PRIu32 "..%" PRIu32 "]", sizes[i].option, sizes[i].least, sizes[i].most);
@@ -122,16 +141,16 @@ static inline bool form_parse(int argc, char **argv, form_options *options, cons
             options->check = true;
             continue;
         }
-        for (uint32_t k = 0; k < FORMS && value != NULL && strcmp(argv[i], "--form") == 0; k++) {
-            if (strcmp(value, form_names[k]) == 0) {
-                options->form = k;
-                good = true;
-            }
+        if (strcmp(argv[i], "--form") == 0) {
+            good = form_word(value, form_names, FORMS, &options->form);
+        }
+        if (strcmp(argv[i], "--number") == 0) {
+            good = form_word(value, number_names, NUMBERS, &options->number);
         }
         for (uint32_t k = 0; k < own_count + count; k++) {
             const form_size *size = k < own_count ? &own[k] : &sizes[k - own_count];
             if (strcmp(argv[i], size->option) == 0) {
-                good = form_number(value, size->least, size->most, size->value);
+                good = form_count(value, size->least, size->most, size->value);
             }
         }
         if (!good) {
@@ -179,6 +198,13 @@ static inline bool form_open(form_run *run, const rank_start *start, const form_
         run->step = weir_device_fit_shape(run->job.device, run->step);
     }
     return true;
+}
+
+/* The first rank that a block of a resident kernel serves. Every coop.blocks-th rank from there on is its own too. */
+WEIR_FN weir_status form_first_rank(const weir_dev_window *window, uint32_t number, uint32_t *first, weir_coop block)
+{
+    *first = block.block;
+    return number == NUMBER_MULTIPROCESSOR ? weir_dev_window_index(window, first, block) : WEIR_OK;
 }
 
 /* ---- a second stream --------------------------------------------------------------------------------------------- */
@@ -305,10 +331,12 @@ static inline bool form_report(const form_run *run, const form_app *app, const d
     }
     if (run->job.rank == 0) {
         const double less = most[0] < most[1] ? most[0] : most[1];
-        printf("%s --form %s: %" PRIu32 " devices of %" PRIu32 " ranks, us a step: T_c %.2f T_x %.2f T_b %.2f hidden "
+        printf("%s --form %s%s: %" PRIu32 " devices of %" PRIu32 " ranks, us a step: T_c %.2f T_x %.2f T_b %.2f hidden "
                "%.3f imbalance %.3f\n",
-               app->name, form_names[run->options->form], run->job.ranks, run->ranks, most[0], most[1], most[2],
-               less > 0 ? (most[0] + most[1] - most[2]) / less : 0, sum > 0 ? most[0] * run->job.ranks / sum : 0);
+               app->name, form_names[run->options->form],
+               run->options->number == NUMBER_BLOCK ? "" : " --number multiprocessor", run->job.ranks, run->ranks,
+               most[0], most[1], most[2], less > 0 ? (most[0] + most[1] - most[2]) / less : 0,
+               sum > 0 ? most[0] * run->job.ranks / sum : 0);
     }
     return true;
 }
@@ -358,6 +386,10 @@ static inline int form_main(int argc, char **argv, const form_app *app, form_opt
     }
     if (!ranks_count_gpus(app->step, gpus)) {
         return 1;
+    }
+    if (options->number != NUMBER_BLOCK && options->form != FORM_WINDOW) {
+        fprintf(stderr, "%s: --number %s is only for --form window\n", app->name, number_names[options->number]);
+        return 2;
     }
     if (options->form == FORM_SPLIT && *gpus == 0) {
         fprintf(stderr, "%s: --form split needs a GPU: its two streams have priorities\n", app->name);

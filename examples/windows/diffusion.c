@@ -1,7 +1,7 @@
 /* diffusion - horizontal diffusion of a weather code, with three dependent exchanges of rows in a step.
  *
- *     diffusion [--form window|steps|hand|split|graph|host] [--check] [--devices N] [--ranks N] [--threads N]
- *               [--steps N] [--repeats N] [--columns N] [--levels N] [--rows N]
+ *     diffusion [--form window|steps|hand|split|graph|host] [--number block|multiprocessor] [--check]
+ *               [--devices N] [--ranks N] [--threads N] [--steps N] [--repeats N] [--columns N] [--levels N] [--rows N]
  *
  * diffusion.h is the computing of a rank and says which rows go to the neighbours. This file has the forms. */
 #include "common.h"
@@ -9,7 +9,7 @@
 #include "diffusion.h"
 
 static diffusion_grid sizes_of_grid = { 128, 26, 8, 0, 0 };
-static form_options options = { FORM_WINDOW, false, 0, 0, 128, 20, 11 };
+static form_options options = { FORM_WINDOW, false, 0, 0, 128, 20, 11, NUMBER_BLOCK };
 static uint32_t gpus;
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
@@ -20,6 +20,7 @@ typedef struct diffusion_args {
     diffusion_grid grid;
     char *fields; /* of the device */
     uint32_t form;
+    uint32_t number;             /* form_number */
     uint32_t parts;              /* of form_part */
     uint32_t memory;             /* of the fields, in the window */
     uint32_t first;              /* number of the device's first rank */
@@ -117,13 +118,17 @@ WEIR_FN weir_status await_rows(const diffusion_args *args, uint32_t index, uint3
 WEIR_KERNEL_FOR(diffusion_resident, diffusion_args, FORM_THREADS_MAX)
 {
     const weir_coop block = weir_coop_block(coop);
+    uint32_t first;
+    if (form_first_rank(&args->window, args->number, &first, block) != WEIR_OK) {
+        return; /* the communicator has the error */
+    }
     for (uint32_t count = 0; count < args->steps * STAGES; count++) {
-        for (uint32_t index = coop.block; index < args->grid.ranks; index += coop.blocks) {
+        for (uint32_t index = first; index < args->grid.ranks; index += coop.blocks) {
             if (do_stage(args, index, count % STAGES, count / STAGES, block) != WEIR_OK) {
-                return; /* the communicator has the error */
+                return;
             }
         }
-        for (uint32_t index = coop.block; index < args->grid.ranks; index += coop.blocks) {
+        for (uint32_t index = first; index < args->grid.ranks; index += coop.blocks) {
             if (await_rows(args, index, count % STAGES, block) != WEIR_OK) {
                 return;
             }
@@ -220,6 +225,7 @@ static bool set_up(diffusion *d)
     args->grid.ranks = d->run.ranks;
     args->grid.strips = d->run.ranks * job->ranks;
     args->form = options.form;
+    args->number = options.number;
     args->first = d->run.ranks * job->rank;
     args->steps = options.steps;
     args->end_stage = options.steps * STAGES;

@@ -1,7 +1,7 @@
 /* particles - particles of short range in a box, whose strips exchange messages of variable size.
  *
- *     particles [--form window|steps|hand|split|graph|host] [--check] [--devices N] [--ranks N] [--threads N]
- *               [--steps N] [--repeats N] [--width N] [--rows N]
+ *     particles [--form window|steps|hand|split|graph|host] [--number block|multiprocessor] [--check]
+ *               [--devices N] [--ranks N] [--threads N] [--steps N] [--repeats N] [--width N] [--rows N]
  *
  * particles.h is the computing of a rank and says what a message is. This file has the forms. */
 #include "common.h"
@@ -9,7 +9,7 @@
 #include "particles.h"
 
 static particle_box box = { 64, 4, 0 };
-static form_options options = { FORM_WINDOW, false, 0, 0, 128, 20, 11 };
+static form_options options = { FORM_WINDOW, false, 0, 0, 128, 20, 11, NUMBER_BLOCK };
 static uint32_t gpus;
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
@@ -22,6 +22,7 @@ typedef struct particles_args {
     char *seams;          /* those of the device: one more than it has ranks */
     uint64_t *lost;
     uint32_t form;
+    uint32_t number;             /* form_number */
     uint32_t parts;              /* of form_part */
     uint32_t memory;             /* of the seams, in the window */
     uint32_t first, ranks;       /* of the device */
@@ -136,18 +137,22 @@ WEIR_FN weir_status end_step(const particles_args *args, uint32_t index, uint32_
     return status;
 }
 
-/* Form `window`: one kernel for all steps. A block serves the ranks coop.block, coop.block + coop.blocks, and so on: it
- * computes and sends for all of them before it waits for any. */
+/* Form `window`: one kernel for all steps. A block that serves several ranks computes and sends for all of them before
+ * it waits for any. */
 WEIR_KERNEL_FOR(particles_resident, particles_args, FORM_THREADS_MAX)
 {
     const weir_coop block = weir_coop_block(coop);
+    uint32_t first;
+    if (form_first_rank(&args->window, args->number, &first, block) != WEIR_OK) {
+        return; /* the communicator has the error */
+    }
     for (uint32_t step = 0; step < args->steps; step++) {
-        for (uint32_t index = coop.block; index < args->ranks; index += coop.blocks) {
+        for (uint32_t index = first; index < args->ranks; index += coop.blocks) {
             if (do_step(args, index, step, block) != WEIR_OK) {
-                return; /* the communicator has the error */
+                return;
             }
         }
-        for (uint32_t index = coop.block; index < args->ranks; index += coop.blocks) {
+        for (uint32_t index = first; index < args->ranks; index += coop.blocks) {
             if (end_step(args, index, step, block) != WEIR_OK) {
                 return;
             }
@@ -248,6 +253,7 @@ static bool set_up(particles *p)
     args->box = box;
     args->box.strips = p->run.ranks * job->ranks;
     args->form = options.form;
+    args->number = options.number;
     args->first = p->run.ranks * job->rank;
     args->ranks = p->run.ranks;
     args->steps = options.steps;

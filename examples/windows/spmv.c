@@ -1,7 +1,7 @@
 /* spmv - a sparse matrix times a vector, in blocks of a grid of ranks, with trees of messages.
  *
- *     spmv [--form window|steps|hand|split|graph|host] [--check] [--devices N] [--ranks N] [--threads N] [--steps N]
- *          [--repeats N] [--size N] [--nonzeros N]
+ *     spmv [--form window|steps|hand|split|graph|host] [--number block|multiprocessor] [--check]
+ *          [--devices N] [--ranks N] [--threads N] [--steps N] [--repeats N] [--size N] [--nonzeros N]
  *
  * spmv.h is the computing of a rank and says what goes from rank to rank. This file has the forms. */
 #include "common.h"
@@ -10,7 +10,7 @@
 
 static uint32_t block_size = 1024; /* rows and columns of a block */
 static uint32_t nonzeros = 8;      /* of a row of a block, on average */
-static form_options options = { FORM_WINDOW, false, 0, 0, 128, 20, 11 };
+static form_options options = { FORM_WINDOW, false, 0, 0, 128, 20, 11, NUMBER_BLOCK };
 static uint32_t gpus;
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
@@ -27,6 +27,7 @@ typedef struct spmv_args {
     const double *values;
     char *vectors; /* the parts of the device's ranks */
     uint32_t form;
+    uint32_t number; /* form_number */
     uint32_t parts;  /* of form_part */
     uint32_t memory; /* of the vectors, in the window */
     uint32_t device, devices;
@@ -126,15 +127,19 @@ WEIR_FN weir_status end_phase(const spmv_args *args, uint32_t index, uint32_t ph
 WEIR_KERNEL_FOR(spmv_resident, spmv_args, FORM_THREADS_MAX)
 {
     const weir_coop block = weir_coop_block(coop);
+    uint32_t first;
+    if (form_first_rank(&args->window, args->number, &first, block) != WEIR_OK) {
+        return; /* the communicator has the error */
+    }
     const uint32_t phases = spmv_phases(&args->grid);
     for (uint32_t step = 0; step < args->steps; step++) {
         for (uint32_t phase = 0; phase < phases; phase++) {
-            for (uint32_t index = coop.block; index < args->ranks; index += coop.blocks) {
+            for (uint32_t index = first; index < args->ranks; index += coop.blocks) {
                 if (begin_phase(args, index, step, phase, block) != WEIR_OK) {
-                    return; /* the communicator has the error */
+                    return;
                 }
             }
-            for (uint32_t index = coop.block; index < args->ranks; index += coop.blocks) {
+            for (uint32_t index = first; index < args->ranks; index += coop.blocks) {
                 if (end_phase(args, index, phase, block) != WEIR_OK) {
                     return;
                 }
@@ -360,6 +365,7 @@ static bool set_up(spmv *s)
     spmv_args *args = &s->args;
     args->grid = make_grid(s->run.ranks * job->ranks);
     args->form = options.form;
+    args->number = options.number;
     args->device = job->rank;
     args->devices = job->ranks;
     args->ranks = s->run.ranks;
