@@ -80,14 +80,30 @@ Part random_part(uint64_t seed, uint32_t ranks, weir_dtype dtype, uint64_t eleme
     return part;
 }
 
+// Extents of almost the same size, of which kernels guess the place.
+Part even_part(uint64_t seed, uint32_t ranks, weir_dtype dtype, uint64_t elements)
+{
+    Part part = { dtype, 0, false, seed, {} };
+    uint64_t at = 0;
+    for (uint32_t k = 0; k < ranks; k++) {
+        const uint64_t count = elements / 8 + mix(seed * 16 + k) % 9;
+        part.extents.push_back({ at, count });
+        at += count;
+    }
+    return part;
+}
+
 Case random_case(uint64_t seed, uint32_t ranks, const Setting &s)
 {
+    const bool even = mix(seed + 4) % 4 == 0;
     Case c = { mix(seed) % 2 != 0, static_cast<weir_op>(mix(seed + 1) % WEIR_OPS), mix(seed + 2) % 3 == 0, {} };
-    const uint64_t n = mix(seed + 3) % (most_parts + 1);
+    const uint64_t n = mix(seed + 5) % 4 == 0 ? 1 : mix(seed + 3) % (most_parts + 1);
     for (uint64_t i = 0; i < n; i++) {
         const uint64_t random = mix(seed * 64 + i);
         const weir_dtype dtype = static_cast<weir_dtype>(random % WEIR_DTYPES);
-        c.parts.push_back(random_part(random, ranks, is_defined(dtype, c.op) ? dtype : WEIR_F16, s.elements));
+        const weir_dtype type = is_defined(dtype, c.op) ? dtype : WEIR_F16;
+        c.parts.push_back(even ? even_part(random, ranks, type, s.elements)
+                               : random_part(random, ranks, type, s.elements));
     }
     return c;
 }

@@ -341,8 +341,7 @@ template <uint32_t N> struct AnyCalls {
             return weir_collective_parts_lines(&collective[r], &d, joins, grid);
         }
         if (call.form == PACKETS) {
-            return joins ? weir_collective_reduce_parts_packets(&collective[r], &d, grid)
-                         : weir_collective_gather_parts_packets(&collective[r], &d, grid);
+            return weir_collective_parts_packets(&collective[r], &d, joins, grid);
         }
         return joins ? weir_collective_reduce_parts_slots(&collective[r], &d, WEIR_PARTS_ANY_TYPE, WEIR_SUM, grid)
                      : weir_collective_gather_parts_slots(&collective[r], &d, grid);

@@ -8,7 +8,7 @@
 
 WEIRI_PACKET_KERNEL(weiri_parts_gather_packets, weiri_parts_args)
 {
-    (void)weir_collective_gather_parts_packets(&args->collective, &args->parts, coop);
+    (void)weir_collective_parts_packets(&args->collective, &args->parts, 0, coop);
 }
 
 WEIRI_PACKET_KERNEL(weiri_parts_gather_lines, weiri_parts_args)
@@ -23,7 +23,7 @@ WEIR_KERNEL_FOR(weiri_parts_gather_slots, weiri_parts_args, SLOT_BOUNDS)
 
 WEIRI_PACKET_KERNEL(weiri_parts_reduce_packets, weiri_parts_args)
 {
-    (void)weir_collective_reduce_parts_packets(&args->collective, &args->parts, coop);
+    (void)weir_collective_parts_packets(&args->collective, &args->parts, 1, coop);
 }
 
 WEIRI_PACKET_KERNEL(weiri_parts_reduce_lines, weiri_parts_args)

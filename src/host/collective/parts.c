@@ -207,6 +207,23 @@ static bool is_full(const weir_collective_parts *p)
     return p->count == WEIR_PARTS_MOST || (p->count + 1) * p->stride > WEIR_PARTS_WORDS;
 }
 
+/* Lets kernels guess the part of a byte where guesses are at most one part off, as among parts of equal size. */
+static void set_density(weir_collective_parts *p, uint32_t ranks)
+{
+    for (uint32_t k = 0; k < ranks; k++) {
+        p->density[k] = p->bytes[k] != 0 ? (float)p->count / (float)(p->bytes[k] / WEIR_PARTS_UNIT) : 0;
+        for (uint32_t i = 0; i < p->count; i++) {
+            const uint64_t end = i + 1 < p->count ? weir_parts_begin(p, i + 1, k) : p->bytes[k];
+            const uint32_t least = weir_parts_guess(p, k, weir_parts_begin(p, i, k));
+            const uint32_t most = end != 0 ? weir_parts_guess(p, k, end - 1) : 0;
+            if (least + 1 < i || most > i + 1) {
+                p->density[k] = 0;
+                break;
+            }
+        }
+    }
+}
+
 /* Describes the parts from `first` on, as many as fit. Returns the first part that does not. */
 static uint32_t fill(const parts_call *call, uint32_t first, bool wide, weir_collective_parts *p)
 {
@@ -226,6 +243,7 @@ static uint32_t fill(const parts_call *call, uint32_t first, bool wide, weir_col
         }
         add_row(p, part, ranks);
     }
+    set_density(p, ranks);
     return i;
 }
 
@@ -310,6 +328,42 @@ static weir_status run_alone(const parts_call *call, const weir_part *part, uint
     return weiri_plan_run_as(call->collective, call->name, &q, &as, call->digest, call->stream);
 }
 
+/* The first part from `first` on that has elements. */
+static const weir_part *first_filled(const parts_call *call, uint32_t first)
+{
+    while (is_empty(&call->parts[first], call->collective->size)) {
+        first++;
+    }
+    return &call->parts[first];
+}
+
+/* The only part of an allgather, as a move: the kernels of a move look no part up. */
+static weir_status move_one(const parts_call *call, const weir_part *part, const weiri_step *step)
+{
+    weir_collective *collective = call->collective;
+    const uint32_t element = weir_dtype_bytes(part->dtype);
+    const uint64_t own = part->extents[collective->rank].count * element;
+    uint64_t least = UINT64_MAX;
+    weiri_move_args args;
+    weir_collective_move *m = &args.move;
+    memset(&args, 0, sizeof args);
+    for (uint32_t k = 0; k < collective->size; k++) {
+        const weir_extent extent = part->extents[k];
+        least = extent.count != 0 && extent.at < least ? extent.at : least;
+    }
+    m->send = part->send;
+    m->recv = (char *)part->recv + least * element;
+    for (uint32_t k = 0; k < collective->size; k++) {
+        const weir_extent extent = part->extents[k];
+        m->send_bytes[k] = own;
+        m->recv_at[k] = extent.count != 0 ? (extent.at - least) * element : 0;
+        m->recv_bytes[k] = extent.count * element;
+        m->most = m->recv_bytes[k] > m->most ? m->recv_bytes[k] : m->most;
+    }
+    m->peer_recv_at = m->recv_at[collective->rank];
+    return weiri_local_move(collective, step, &args);
+}
+
 /* Launches the parts from `first` on; sets *end to the first part that is left. */
 static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
 {
@@ -346,6 +400,9 @@ static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
     };
     step.call.form = (uint32_t)form;
     step.call.blocks = shape.blocks;
+    if (!call->joins && args.parts.count == 1) {
+        return move_one(call, first_filled(call, first), &step);
+    }
     args.parts.what.where = where;
     return weiri_local_parts(call->collective, &step, &args);
 }

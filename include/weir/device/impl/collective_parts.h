@@ -25,6 +25,7 @@ typedef struct weir_collective_parts {
     uint64_t range[WEIR_COLLECTIVE_RANKS]; /* for slots: weir_slots_range of each */
     uint64_t most;                         /* the largest of bytes */
     uint64_t chunk;                        /* for slots: bytes of a round */
+    float density[WEIR_COLLECTIVE_RANKS];  /* parts for each byte of a rank's sequence; 0: too uneven for a guess */
     uint32_t count;
     uint32_t stride;
     uint32_t wide;
@@ -74,9 +75,34 @@ WEIR_FN weir_parts_piece weir_parts_piece_of(const weir_collective_parts *p, uin
     return piece;
 }
 
-/* The part at byte `at` of a sequence, which is longer. */
+/* The part at byte `at` of a sequence: part `part` or one of the next. */
+WEIR_FN uint32_t weir_parts_forward(const weir_collective_parts *p, uint32_t rank, uint64_t at, uint32_t part)
+{
+    WEIR_ROLLED
+    while (part + 1 < p->count && weir_parts_begin(p, part + 1, rank) <= at) {
+        part++;
+    }
+    return part;
+}
+
+WEIR_FN uint32_t weir_parts_guess(const weir_collective_parts *p, uint32_t rank, uint64_t at)
+{
+    const uint32_t guess = (uint32_t)((float)(uint32_t)(at / WEIR_PARTS_UNIT) * p->density[rank]);
+    return guess < p->count ? guess : p->count - 1;
+}
+
+/* The part at byte `at` of a sequence, which is longer. A look at a part takes the GPU 0.1 us: a search by halves
+ * among 64 parts took as long as all else of a call of 1 MiB. */
 WEIR_FN uint32_t weir_parts_find(const weir_collective_parts *p, uint32_t rank, uint64_t at)
 {
+    if (p->count > 1 && p->density[rank] != 0) {
+        uint32_t near = weir_parts_guess(p, rank, at);
+        WEIR_ROLLED
+        while (weir_parts_begin(p, near, rank) > at) {
+            near--;
+        }
+        return weir_parts_forward(p, rank, at, near);
+    }
     uint32_t found = 0;
     uint32_t end = p->count;
     WEIR_ROLLED
@@ -93,12 +119,11 @@ WEIR_FN uint32_t weir_parts_find(const weir_collective_parts *p, uint32_t rank, 
 
 /* ---- packets ------------------------------------------------------------------------------------------------- */
 
-/* The piece at word `word` of a sequence. Moves send and recv to the word; *left is 0 or less for a word without
- * elements. */
-WEIR_FN weir_parts_piece weir_parts_at_word(const weir_collective_parts *p, uint32_t rank, uint64_t word, int joins,
-                                            int64_t *left)
+/* The piece of part `part` from word `word` of the sequence on. *left is 0 or less for a word without elements. */
+WEIR_FN weir_parts_piece weir_parts_piece_from(const weir_collective_parts *p, uint32_t part, uint32_t rank,
+                                               uint64_t word, int joins, int64_t *left)
 {
-    weir_parts_piece piece = weir_parts_piece_of(p, weir_parts_find(p, rank, 8 * word), rank, joins);
+    weir_parts_piece piece = weir_parts_piece_of(p, part, rank, joins);
     const uint64_t skipped = 8 * word - piece.begin;
     *left = weir_left(piece.bytes, skipped);
     if (*left > 0) {
@@ -108,9 +133,15 @@ WEIR_FN weir_parts_piece weir_parts_at_word(const weir_collective_parts *p, uint
     return piece;
 }
 
+WEIR_FN weir_parts_piece weir_parts_at_word(const weir_collective_parts *p, uint32_t rank, uint64_t word, int joins,
+                                            int64_t *left)
+{
+    return weir_parts_piece_from(p, weir_parts_find(p, rank, 8 * word), rank, word, joins, left);
+}
+
 /* Sends this rank's sequence to all others, and keeps it. */
 WEIR_FN void weir_parts_spread(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
-                               weir_coop coop)
+                               uint32_t width, weir_coop coop)
 {
     const uint64_t words = p->bytes[c->rank] / 8;
     for (uint64_t i = coop.rank; i < words; i += coop.size) {
@@ -118,7 +149,7 @@ WEIR_FN void weir_parts_spread(const weir_dev_collective *c, const weir_collecti
         const weir_parts_piece piece = weir_parts_at_word(p, c->rank, i, 0, &left);
         if (left > 0) {
             const uint64_t word = weir_word_load(piece.send, left);
-            weir_packets_spread(c, weir_collective_others(c), 0, flag, i, WEIR_COLLECTIVE_RANKS, word);
+            weir_packets_spread(c, weir_collective_others(c), 0, flag, i, width, word);
             if (piece.recv != piece.send) {
                 weir_word_store(piece.recv, left, word);
             }
@@ -176,40 +207,48 @@ WEIR_FN void weir_parts_scatter(const weir_dev_collective *c, const weir_collect
     }
 }
 
+/* The packets or lines that the other ranks send for one place, of which the first rank's is at `first`. */
+WEIR_FN weir_batch weir_parts_batch(const weir_dev_collective *c, const char *first, uint64_t room, uint32_t width)
+{
+    const weir_batch batch = { first, room, 0, weir_arch_fresh(c->rank), width - 1, width - 1 };
+    return batch;
+}
+
 /* One result of a word of each rank. The type becomes a constant here: the parts of a launch may differ in type. */
-WEIR_FN uint64_t weir_parts_join_words(const weir_dev_collective *c, const uint64_t *words, uint32_t dtype, uint32_t op)
+WEIR_FN uint64_t weir_parts_join_words(const weir_dev_collective *c, const uint64_t *words, uint32_t width,
+                                       uint32_t dtype, uint32_t op)
 {
     switch (dtype) {
     case WEIR_F64:
-        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_F64, op);
+        return weir_collective_join(c, words, width, WEIR_F64, op);
     case WEIR_F32:
-        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_F32, op);
+        return weir_collective_join(c, words, width, WEIR_F32, op);
     case WEIR_F16:
-        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_F16, op);
+        return weir_collective_join(c, words, width, WEIR_F16, op);
     case WEIR_BF16:
-        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_BF16, op);
+        return weir_collective_join(c, words, width, WEIR_BF16, op);
     case WEIR_F8E4M3:
-        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_F8E4M3, op);
+        return weir_collective_join(c, words, width, WEIR_F8E4M3, op);
     case WEIR_F8E5M2:
-        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_F8E5M2, op);
+        return weir_collective_join(c, words, width, WEIR_F8E5M2, op);
     case WEIR_I8:
-        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_I8, op);
+        return weir_collective_join(c, words, width, WEIR_I8, op);
     case WEIR_U8:
-        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_U8, op);
+        return weir_collective_join(c, words, width, WEIR_U8, op);
     case WEIR_I32:
-        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_I32, op);
+        return weir_collective_join(c, words, width, WEIR_I32, op);
     case WEIR_U32:
-        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_U32, op);
+        return weir_collective_join(c, words, width, WEIR_U32, op);
     case WEIR_I64:
-        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_I64, op);
+        return weir_collective_join(c, words, width, WEIR_I64, op);
     default:
-        return weir_collective_join(c, words, WEIR_COLLECTIVE_RANKS, WEIR_U64, op);
+        return weir_collective_join(c, words, width, WEIR_U64, op);
     }
 }
 
 /* Joins the ranks' data for this rank's sequence. */
 WEIR_FN weir_status weir_parts_join(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
-                                    weir_coop coop)
+                                    uint32_t width, weir_coop coop)
 {
     const char *in = weir_packets_in(c, 0, flag);
     const uint64_t words = p->bytes[c->rank] / 8;
@@ -221,14 +260,14 @@ WEIR_FN weir_status weir_parts_join(const weir_dev_collective *c, const weir_col
         if (left <= 0) {
             continue;
         }
-        const weir_batch batch = weir_batch_of(c, in + 16 * i, c->packet_room, 0, WEIR_COLLECTIVE_RANKS);
+        const weir_batch batch = weir_parts_batch(c, in + 16 * i, c->packet_room, width);
         const uint64_t own = weir_word_load(piece.send, left);
         const weir_status status = weir_packets_await(c, &batch, weir_batch_others(c), WEIR_NO_PEER, flag, data);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return status;
         }
-        weir_batch_ordered(c, data, own, WEIR_COLLECTIVE_RANKS, ranks);
-        weir_word_store(piece.recv, left, weir_parts_join_words(c, ranks, piece.dtype, p->op));
+        weir_batch_ordered(c, data, own, width, ranks);
+        weir_word_store(piece.recv, left, weir_parts_join_words(c, ranks, width, piece.dtype, p->op));
     }
     return WEIR_OK;
 }
@@ -243,34 +282,33 @@ WEIR_FN weir_status weir_parts_meet(const weir_dev_collective *c, const weir_col
     return weir_collective_compare(c, &p->what, NULL, flag, mailbox, 0, coop);
 }
 
-/* Allgather by packets, like weir_collective_move_packets. */
-WEIR_FN weir_status weir_collective_gather_parts_packets(const weir_dev_collective *c, const weir_collective_parts *p,
-                                                         weir_coop coop)
+WEIR_FN weir_status weir_parts_packets(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
+                                       uint32_t width, weir_coop coop)
 {
-    coop = weir_coop_blocks(coop);
     uint32_t flag;
     const weir_status begun = weir_collective_begin(c, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }
-    weir_parts_spread(c, p, flag, coop);
+    if (joins) {
+        weir_parts_scatter(c, p, flag, coop);
+    } else {
+        weir_parts_spread(c, p, flag, width, coop);
+    }
     const weir_status status = weir_parts_meet(c, p, flag, coop);
-    return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_parts_take(c, p, flag, coop);
+    return WEIR_UNLIKELY(status != WEIR_OK) ? status
+           : joins                          ? weir_parts_join(c, p, flag, width, coop)
+                                            : weir_parts_take(c, p, flag, coop);
 }
 
-/* Reduce_scatter by packets, of parts of any types. */
-WEIR_FN weir_status weir_collective_reduce_parts_packets(const weir_dev_collective *c, const weir_collective_parts *p,
-                                                         weir_coop coop)
+/* Allgather, or with `joins` reduce_scatter of parts of any types, by packets; like weir_collective_move_packets. */
+WEIR_FN weir_status weir_collective_parts_packets(const weir_dev_collective *c, const weir_collective_parts *p,
+                                                  int joins, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    uint32_t flag;
-    const weir_status begun = weir_collective_begin(c, &flag);
-    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
-        return begun;
-    }
-    weir_parts_scatter(c, p, flag, coop);
-    const weir_status status = weir_parts_meet(c, p, flag, coop);
-    return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_parts_join(c, p, flag, coop);
+    return c->ranks <= 2   ? weir_parts_packets(c, p, joins, 2, coop)
+           : c->ranks <= 4 ? weir_parts_packets(c, p, joins, 4, coop)
+                           : weir_parts_packets(c, p, joins, WEIR_COLLECTIVE_RANKS, coop);
 }
 
 /* ---- slots --------------------------------------------------------------------------------------------------- */
