@@ -337,30 +337,25 @@ static const weir_part *first_filled(const parts_call *call, uint32_t first)
     return &call->parts[first];
 }
 
-/* The only part of an allgather, as a move: the kernels of a move look no part up. */
+/* The only part of an allgather by packets or lines, as a move: the kernels of a move look no part up. By slots the
+ * kernel of parts is faster where extents differ: one part of 256 MiB, whose sizes grow with the rank, took 974 us on
+ * four H200, and 1,079 as a move. */
 static weir_status move_one(const parts_call *call, const weir_part *part, const weiri_step *step)
 {
     weir_collective *collective = call->collective;
     const uint32_t element = weir_dtype_bytes(part->dtype);
-    const uint64_t own = part->extents[collective->rank].count * element;
-    uint64_t least = UINT64_MAX;
     weiri_move_args args;
     weir_collective_move *m = &args.move;
     memset(&args, 0, sizeof args);
-    for (uint32_t k = 0; k < collective->size; k++) {
-        const weir_extent extent = part->extents[k];
-        least = extent.count != 0 && extent.at < least ? extent.at : least;
-    }
     m->send = part->send;
-    m->recv = (char *)part->recv + least * element;
+    m->recv = part->recv;
     for (uint32_t k = 0; k < collective->size; k++) {
         const weir_extent extent = part->extents[k];
-        m->send_bytes[k] = own;
-        m->recv_at[k] = extent.count != 0 ? (extent.at - least) * element : 0;
+        m->send_bytes[k] = part->extents[collective->rank].count * element;
+        m->recv_at[k] = extent.at * element;
         m->recv_bytes[k] = extent.count * element;
         m->most = m->recv_bytes[k] > m->most ? m->recv_bytes[k] : m->most;
     }
-    m->peer_recv_at = m->recv_at[collective->rank];
     return weiri_local_move(collective, step, &args);
 }
 
@@ -400,7 +395,7 @@ static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
     };
     step.call.form = (uint32_t)form;
     step.call.blocks = shape.blocks;
-    if (!call->joins && args.parts.count == 1) {
+    if (!call->joins && args.parts.count == 1 && form != WEIR_FORM_SLOTS) {
         return move_one(call, first_filled(call, first), &step);
     }
     args.parts.what.where = where;
