@@ -28,12 +28,28 @@ Operation operation(Kind kind, uint64_t count, uint64_t seed)
     return { kind, WEIR_I32, WEIR_SUM, count, 0, 0, false, false, seed };
 }
 
+// An allgather may be made as two parts.
+weir_status call_as(const Bench *b, const Operation &o, bool as_parts, const Places &at)
+{
+    const uint32_t ranks = weir_collective_size(b->collective);
+    const uint64_t half = o.count / 2;
+    std::vector<weir_extent> firsts(ranks);
+    std::vector<weir_extent> seconds(ranks);
+    for (uint32_t k = 0; k < ranks; k++) {
+        firsts[k] = { k * o.count, half };
+        seconds[k] = { k * o.count + half, o.count - half };
+    }
+    const weir_part parts[] = { { at.send, at.recv, firsts.data(), o.dtype },
+                                { at.send + half * weir_dtype_bytes(o.dtype), at.recv, seconds.data(), o.dtype } };
+    return as_parts ? weir_allgather_parts(b->collective, parts, 2, b->stream) : call(b, o, at.send, at.recv);
+}
+
 // Records the operation into a graph, and runs it once.
-bool record(const Bench *b, const Operation &o, void **graph)
+bool record(const Bench *b, const Operation &o, void **graph, bool as_parts = false)
 {
     const Places at = places_of(b, o);
     return prepare(b, o, at) && WEIRT_OK(b->rank, weir_graph_begin(b->comm.device, b->stream)) &&
-           WEIRT_OK(b->rank, call(b, o, at.send, at.recv)) &&
+           WEIRT_OK(b->rank, call_as(b, o, as_parts, at)) &&
            WEIRT_OK(b->rank, weir_graph_end(b->comm.device, b->stream, graph)) &&
            WEIRT_OK(b->rank, weir_graph_launch(b->comm.device, *graph, b->stream)) && finish(b, o) && check(b, o, at);
 }
@@ -360,29 +376,41 @@ bool register_both(const Bench *b)
            WEIRT_OK(b->rank, weir_collective_register(b->collective, b->out));
 }
 
+struct Registered {
+    Kind kind;
+    bool parts; // an allgather as two parts
+};
+
+bool run_registered(const Bench *b, const Operation &o, bool as_parts)
+{
+    const Places at = places_of(b, o);
+    return prepare(b, o, at) && WEIRT_OK(b->rank, call_as(b, o, as_parts, at)) && finish(b, o) && check(b, o, at);
+}
+
 void deregister(weirt_rank *rank)
 {
     const weir_collective_opts opts = opts_for(rank);
-    const Operation o = operation(*static_cast<const Kind *>(rank->arg), LARGE, 1);
+    const Registered *what = static_cast<const Registered *>(rank->arg);
+    const Operation o = operation(what->kind, LARGE, 1);
     Bench b;
     void *graph = nullptr;
-    if (bench_open(rank, &opts, 8 * LARGE, 0, &b) &&
+    if (bench_open(rank, &opts, 4 * rank->size * LARGE, 0, &b) &&
         WEIRT_OK(rank, weir_collective_force(b.collective, WEIR_FORM_SLOTS, 0)) && register_both(&b) &&
-        record(&b, o, &graph) && weirt_barrier(rank)) {
+        record(&b, o, &graph, what->parts) && weirt_barrier(rank)) {
         weir_memory *used = o.kind == REDUCE_SCATTER ? b.in : b.out; // by the kernel in the graph
         // Ranks that name different registrations, and a memory that has none.
         WEIRT_STATUS(rank, WEIR_ERR_MISMATCH, weir_collective_deregister(b.collective, rank->rank == 0 ? b.in : b.out));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID,
                      weir_collective_deregister(b.collective, rank->rank == 0 ? nullptr : used));
         WEIRT_TEXT(rank, "memory is NULL");
-        (void)run(&b, o);
+        (void)run_registered(&b, o, what->parts);
         WEIRT_OK(rank, weir_collective_deregister(b.collective, used));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_deregister(b.collective, used));
         WEIRT_TEXT(rank, "is not registered");
-        (void)run(&b, o); // staged
+        (void)run_registered(&b, o, what->parts); // staged
         // The place is used again, and the graph does not take the new registration for its own.
         WEIRT_OK(rank, weir_collective_register(b.collective, used));
-        (void)run(&b, o);
+        (void)run_registered(&b, o, what->parts);
         (void)weirt_barrier(rank);
         launch_fails(&b, graph, "on memory that was deregistered");
     }
@@ -461,8 +489,19 @@ TEST_P(CollectiveLife, AbandonedCommunicator) { run(2, abandoned_communicator); 
 TEST_P(CollectiveLife, Deregister)
 {
     for (const Kind kind : { ALLGATHER, BROADCAST, ALL_TO_ALL, ALLREDUCE, REDUCE_SCATTER }) {
-        weirt_ranks_run(stage(), 2, deregister, &kind, sizeof kind);
+        const Registered what = { kind, false };
+        weirt_ranks_run(stage(), 2, deregister, &what, sizeof what);
     }
+}
+TEST_P(CollectiveLife, DeregisterOfParts)
+{
+    const Registered what = { ALLGATHER, true };
+    weirt_ranks_run(stage(), 2, deregister, &what, sizeof what);
+}
+TEST_P(CollectiveLife, DeregisterOfABroadcastThatIsPassedOn)
+{
+    const Registered what = { BROADCAST, false };
+    weirt_ranks_run(stage(), 3, deregister, &what, sizeof what);
 }
 TEST_P(CollectiveLife, DeregisterWhileBusy) { run(2, deregister_while_busy); }
 TEST_P(CollectiveLife, DeregisterWhileAStreamRecords) { run(2, deregister_while_recording); }
