@@ -279,23 +279,39 @@ TEST_P(Copies, NameDifferentCounts)
 
 WEIRT_PROCESS_SUITE(CopiesDeath);
 
+// Rank 2 sends something: it is the root of what only a root sends.
+Operation sent_by_two(const weirt_rank *rank, uint64_t seed)
+{
+    const Kind kind = *static_cast<const Kind *>(rank->arg);
+    return operation(kind, 1000, kind == BROADCAST || kind == SCATTER ? 2 : 0, false, seed);
+}
+
+// Rank 2 dies before its call.
 void killed(weirt_rank *rank)
 {
     Bench bench;
     if (copies_open(rank, 0, &bench)) {
-        die_in_rank_two(&bench, operation(*static_cast<const Kind *>(rank->arg), 1000, 0, false, 1));
+        const Operation o = sent_by_two(rank, 1);
+        const Places at = places_of(&bench, o);
+        (void)(prepare(&bench, o, at) && WEIRT_OK(rank, copy(&bench, o, at)) && finish(&bench, o) &&
+               check(&bench, o, at));
+        (void)weirt_barrier(rank);
+        if (rank->rank == 2) {
+            die_last(rank);
+        }
+        expect_death(&bench, copy(&bench, o, at));
     }
     bench_leave(&bench);
 }
 
 // Rank 2 dies while its copies are under way: the first of those to others, and beside it that of its own part, which
-// an allreduce does not have.
+// an allreduce and the sender of a gather do not have.
 void killed_in_copies(weirt_rank *rank)
 {
     Bench bench;
     if (copies_open(rank, 0, &bench)) {
-        const Operation o = operation(*static_cast<const Kind *>(rank->arg), 1000, 0, false, 2);
-        const uint32_t copies = o.kind == ALLREDUCE ? 1 : 2;
+        const Operation o = sent_by_two(rank, 2);
+        const uint32_t copies = o.kind == ALLREDUCE || o.kind == GATHER ? 1 : 2;
         const Places at = places_of(&bench, o);
         (void)prepare(&bench, o, at);
         if (rank->rank == 2) {
@@ -320,14 +336,14 @@ TEST_P(CopiesDeath, EndsTheOthersInTheirCopies)
     if (std::strcmp(stage()->kind, "cpu") != 0) {
         GTEST_SKIP() << "copies of a GPU cannot be held";
     }
-    for (const Kind kind : { ALLGATHER, ALLREDUCE, ALL_TO_ALL }) {
+    for (const Kind kind : moves) {
         weirt_ranks_run(stage(), 3, killed_in_copies, &kind, sizeof kind);
     }
 }
 
 TEST_P(CopiesDeath, EndsTheOthers)
 {
-    for (const Kind kind : { ALLGATHER, ALLREDUCE }) {
+    for (const Kind kind : moves) {
         weirt_ranks_run(stage(), 3, killed, &kind, sizeof kind);
     }
 }
