@@ -186,7 +186,8 @@ weir_collective_form form_of(const weir_collective *c, uint64_t bytes)
 
 // The most bytes for each multiprocessor of an SM limit that lines carry, by operation and with registered memory.
 // There the bound of reductions grows with each multiprocessor, by half a KiB between two ranks and by 2 KiB among
-// more.
+// more, and that of broadcasts which ranks pass on everywhere by 10 KiB. Lines carry at most 8 MiB, but of those
+// broadcasts what they have room for; between registered memories pieces of at most 1 MiB of reductions and 2 of moves.
 TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
 {
     const struct {
@@ -201,21 +202,28 @@ TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
         { WEIR_ALL_TO_ALL, 2, false, 600, 0 },   { WEIR_ALLREDUCE, 2, true, 38, 1 },
         { WEIR_ALLREDUCE, 4, true, 38, 4 },      { WEIR_REDUCE_SCATTER, 2, true, 48, 1 },
         { WEIR_REDUCE_SCATTER, 4, true, 72, 4 }, { WEIR_ALLGATHER, 2, true, 70, 0 },
-        { WEIR_ALL_TO_ALL, 2, true, 200, 0 },
+        { WEIR_ALL_TO_ALL, 2, true, 200, 0 },    { WEIR_BROADCAST, 4, false, 200, 20 },
+        { WEIR_BROADCAST, 4, true, 60, 20 },
     };
+    const uint64_t eight = 8 << 20;
     weir_collective c = make(132, 2, false);
     c.device.packet_room = 64 << 20;
     EXPECT_EQ(form_of(&c, 8 << 20), WEIR_FORM_LINES);
     c.forced = 132; // all
     EXPECT_EQ(form_of(&c, 8 << 20), WEIR_FORM_LINES);
     for (const auto &row : rows) {
-        for (uint32_t limit : { 1u, 4u, 8u, 13u }) {
+        for (uint32_t limit : { 1u, 4u, 8u, 13u, 16u, 24u, 32u }) {
             for (bool forced : { false, true }) {
                 c.forced = forced ? limit : 0;
                 c.limited = !forced;
                 c.sm_limit = forced ? 132 : limit;
                 c.device.ranks = row.ranks;
-                const uint64_t most = limit * ((row.kib + row.halves * limit / 2) << 10);
+                const bool passed_on = row.kind == WEIR_BROADCAST && row.ranks > 2;
+                const bool reduces = row.kind == WEIR_ALLREDUCE || row.kind == WEIR_REDUCE_SCATTER;
+                const uint64_t piece = (uint64_t)(reduces ? 1 : 2) << 20;
+                const uint64_t lines = row.zero_copy ? std::min(eight, row.ranks * piece) : eight;
+                const uint64_t share = limit * ((row.kib + row.halves * limit / 2) << 10);
+                const uint64_t most = passed_on ? share : std::min(share, lines);
                 weiri_work work = work_of(row.kind, most, most / row.ranks);
                 work.zero_copy = row.zero_copy;
                 EXPECT_EQ(form_for(&c, work), WEIR_FORM_LINES) << row.kind << " by " << limit;
