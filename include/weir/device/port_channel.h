@@ -119,69 +119,23 @@ WEIR_FN weir_status weir_dev_port_channel_signal(const weir_dev_port_channel *ch
     return weir_dev_port_channel_ask(channel, WEIR_REQUEST_SIGNAL, 0, 0, 0, 0, ticket);
 }
 
-/* A put or a get with modifiers, between remote and local. If the group moves the bytes itself, it signals after all of
- * them, and its ticket also covers requests that are still queued. */
-WEIR_FN weir_status weir_dev_port_channel_move(const weir_dev_port_channel *channel, uint32_t type,
-                                               uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,
-                                               weir_coop coop, uint64_t *ticket)
-{
-    const int leads = weir_dev_port_channel_leads(coop);
-    if (!weir_dev_port_channel_is_direct(channel, remote_offset, local_offset, bytes, coop)) {
-        return leads ? weir_dev_port_channel_ask(channel, type, remote_offset, local_offset, bytes, 0, ticket)
-                     : WEIR_OK;
-    }
-    if ((type & WEIR_REQUEST_VERB) == WEIR_REQUEST_GET) {
-        weir_copy(channel->local + local_offset, channel->remote + remote_offset, bytes, coop);
-    } else {
-        weir_copy(channel->remote + remote_offset, channel->local + local_offset, bytes, coop);
-    }
-    if ((type & WEIR_REQUEST_SIGNAL) == 0) {
-        return ticket != NULL && leads ? weir_dev_port_channel_flush(channel, ticket) : WEIR_OK;
-    }
-    weir_status status = weir_coop_sync(coop);
-    return leads && status == WEIR_OK ? weir_dev_port_channel_signal(channel, ticket) : status;
-}
-
 /* Copies `bytes` of local at local_offset to remote at remote_offset. */
 WEIR_FN weir_status weir_dev_port_channel_put(const weir_dev_port_channel *channel, uint64_t remote_offset,
-                                              uint64_t local_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
-{
-    return weir_dev_port_channel_move(channel, WEIR_REQUEST_PUT, remote_offset, local_offset, bytes, coop, ticket);
-}
+                                              uint64_t local_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket);
 
 /* Copies `bytes` of remote at remote_offset to local at local_offset. */
 WEIR_FN weir_status weir_dev_port_channel_get(const weir_dev_port_channel *channel, uint64_t remote_offset,
-                                              uint64_t local_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
-{
-    return weir_dev_port_channel_move(channel, WEIR_REQUEST_GET, remote_offset, local_offset, bytes, coop, ticket);
-}
+                                              uint64_t local_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket);
 
 /* A put, and a signal behind it. */
 WEIR_FN weir_status weir_dev_port_channel_put_signal(const weir_dev_port_channel *channel, uint64_t remote_offset,
                                                      uint64_t local_offset, uint64_t bytes, weir_coop coop,
-                                                     uint64_t *ticket)
-{
-    return weir_dev_port_channel_move(channel, WEIR_REQUEST_PUT_SIGNAL, remote_offset, local_offset, bytes, coop,
-                                      ticket);
-}
+                                                     uint64_t *ticket);
 
 /* put_signal with a ticket that also covers all earlier requests. With `ticket` NULL the leader waits for it. */
 WEIR_FN weir_status weir_dev_port_channel_put_signal_flush(const weir_dev_port_channel *channel, uint64_t remote_offset,
                                                            uint64_t local_offset, uint64_t bytes, weir_coop coop,
-                                                           uint64_t *ticket)
-{
-    uint64_t position = WEIR_TICKET_DONE;
-    weir_status status = weir_dev_port_channel_move(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, remote_offset, local_offset,
-                                                    bytes, coop, &position);
-    if (status != WEIR_OK || !weir_dev_port_channel_leads(coop)) {
-        return status;
-    }
-    if (ticket != NULL) {
-        *ticket = position;
-        return WEIR_OK;
-    }
-    return weir_dev_port_channel_wait_ticket(channel, position);
-}
+                                                           uint64_t *ticket);
 
 /* Stores the `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to `remote`, as one store if the offset
  * is a multiple of 8. By one thread. */
@@ -363,5 +317,8 @@ WEIR_FN weir_status weir_dev_port_channel_unpack_packets(const weir_dev_port_cha
                      weir_dev_note_of(WEIR_DOING_UNPACK, channel->semaphore.peer, packet_offset, bytes, 0))
                : WEIR_OK;
 }
+
+/* The bodies of the calls that are only declared above. */
+#include "weir/device/impl/port_move.h"
 
 #endif

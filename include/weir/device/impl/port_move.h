@@ -1,0 +1,71 @@
+/* weir/device/impl/port_move.h - puts and gets of a port channel, by a request or by the calling threads.
+ *
+ * weir/device/port_channel.h declares the calls, and includes this header at its end: the bodies need what it defines.
+ *
+ * Order, Threads, Blocking, Errors: as weir/device/port_channel.h. */
+#ifndef WEIR_DEVICE_IMPL_PORT_MOVE_H
+#define WEIR_DEVICE_IMPL_PORT_MOVE_H
+
+#include "weir/device/port_channel.h"
+
+/* A put or a get with modifiers, between remote and local. If the group moves the bytes itself, it signals after all of
+ * them, and its ticket also covers requests that are still queued. */
+WEIR_FN weir_status weir_dev_port_channel_move(const weir_dev_port_channel *channel, uint32_t type,
+                                               uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,
+                                               weir_coop coop, uint64_t *ticket)
+{
+    const int leads = weir_dev_port_channel_leads(coop);
+    if (!weir_dev_port_channel_is_direct(channel, remote_offset, local_offset, bytes, coop)) {
+        return leads ? weir_dev_port_channel_ask(channel, type, remote_offset, local_offset, bytes, 0, ticket)
+                     : WEIR_OK;
+    }
+    if ((type & WEIR_REQUEST_VERB) == WEIR_REQUEST_GET) {
+        weir_copy(channel->local + local_offset, channel->remote + remote_offset, bytes, coop);
+    } else {
+        weir_copy(channel->remote + remote_offset, channel->local + local_offset, bytes, coop);
+    }
+    if ((type & WEIR_REQUEST_SIGNAL) == 0) {
+        return ticket != NULL && leads ? weir_dev_port_channel_flush(channel, ticket) : WEIR_OK;
+    }
+    weir_status status = weir_coop_sync(coop);
+    return leads && status == WEIR_OK ? weir_dev_port_channel_signal(channel, ticket) : status;
+}
+
+WEIR_FN weir_status weir_dev_port_channel_put(const weir_dev_port_channel *channel, uint64_t remote_offset,
+                                              uint64_t local_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
+{
+    return weir_dev_port_channel_move(channel, WEIR_REQUEST_PUT, remote_offset, local_offset, bytes, coop, ticket);
+}
+
+WEIR_FN weir_status weir_dev_port_channel_get(const weir_dev_port_channel *channel, uint64_t remote_offset,
+                                              uint64_t local_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
+{
+    return weir_dev_port_channel_move(channel, WEIR_REQUEST_GET, remote_offset, local_offset, bytes, coop, ticket);
+}
+
+WEIR_FN weir_status weir_dev_port_channel_put_signal(const weir_dev_port_channel *channel, uint64_t remote_offset,
+                                                     uint64_t local_offset, uint64_t bytes, weir_coop coop,
+                                                     uint64_t *ticket)
+{
+    return weir_dev_port_channel_move(channel, WEIR_REQUEST_PUT_SIGNAL, remote_offset, local_offset, bytes, coop,
+                                      ticket);
+}
+
+WEIR_FN weir_status weir_dev_port_channel_put_signal_flush(const weir_dev_port_channel *channel, uint64_t remote_offset,
+                                                           uint64_t local_offset, uint64_t bytes, weir_coop coop,
+                                                           uint64_t *ticket)
+{
+    uint64_t position = WEIR_TICKET_DONE;
+    weir_status status = weir_dev_port_channel_move(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, remote_offset, local_offset,
+                                                    bytes, coop, &position);
+    if (status != WEIR_OK || !weir_dev_port_channel_leads(coop)) {
+        return status;
+    }
+    if (ticket != NULL) {
+        *ticket = position;
+        return WEIR_OK;
+    }
+    return weir_dev_port_channel_wait_ticket(channel, position);
+}
+
+#endif
