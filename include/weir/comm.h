@@ -4,9 +4,10 @@
  *     ...                                          memories, connections, semaphores, channels
  *     weir_comm_destroy(comm);
  *
- * Setup operations between two ranks form sequences: the i-th operation that one side makes on a (rank, tag)
- * meets the i-th of the other side. If the two operations differ, both sides fail with WEIR_ERR_MISMATCH, whose text
- * names both.
+ * Setup operations between two ranks form sequences: the i-th operation that one side sends with a tag meets the i-th
+ * that the other side expects with it. If the two differ, the side that expects fails with WEIR_ERR_MISMATCH, whose
+ * text names both. The other side does not learn of it. If it expects an operation, too, and none is sent, its wait
+ * ends with WEIR_ERR_TIMEOUT, or WEIR_ERR_REMOTE if this rank leaves before (docs/setup-order.md).
  *
  * A communicator fails as a whole: when a rank dies, when a kernel reports an error (a wait that passes its deadline,
  * a range beyond the memory), or at weir_comm_abort. From then on all its waits, on the host and in kernels, end with

@@ -116,6 +116,36 @@ void different_operations(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
+// Rank 0 receives and sends nothing, so only rank 0 learns that rank 1 has made another call: rank 1's wait ends by its
+// deadline.
+void one_expects(weirt_rank *rank)
+{
+    weirt_comm c;
+    weir_memory *remote = nullptr;
+    weir_connection *connection = nullptr;
+    weir_future *future = nullptr;
+    const uint32_t peer = 1 - rank->rank;
+    if (weirt_comm_open(rank, 0, &c)) {
+        if (rank->rank == 0) {
+            WEIRT_STATUS(rank, WEIR_ERR_MISMATCH, weir_memory_recv(c.comm, peer, 1, &remote));
+            WEIRT_TEXT(rank, "operation 0 with tag 1: rank 0 called weir_memory_recv, rank 1 called "
+                             "weir_connection_create");
+        } else if (WEIRT_OK(rank, weir_connection_create_async(c.comm, peer, 1, nullptr, &connection, &future))) {
+            WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_future_wait(future, 100));
+            WEIRT_TEXT(rank, "rank 0 did not call weir_connection_create within 100 ms (operation 0 with tag 1)");
+            weir_future_destroy(future);
+            WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_connection_create(c.comm, peer, 1, nullptr, &connection));
+        }
+        WEIRT_EXPECT(rank, remote == nullptr && connection == nullptr);
+        WEIRT_OK(rank, weir_comm_status(c.comm));
+        if (WEIRT_OK(rank, weir_connection_create(c.comm, peer, 2, nullptr, &connection))) {
+            weir_connection_destroy(connection);
+        }
+    }
+    weirt_barrier(rank);
+    weirt_comm_close(&c);
+}
+
 // A parent may be destroyed before its children.
 void any_order_of_destruction(weirt_rank *rank)
 {
@@ -166,6 +196,7 @@ TEST_P(Connection, EnvironmentNamesTheTransport)
 }
 
 TEST_P(Connection, DifferentOperationsAreAMismatchOnBothSides) { run(2, different_operations); }
+TEST_P(Connection, OnlyTheRankThatExpectsLearnsOfAMismatch) { run(2, one_expects); }
 TEST_P(Connection, AnyOrderOfDestruction) { run(2, any_order_of_destruction); }
 TEST_P(Connection, OwnAllocationsAreSmall) { run(2, own_allocations); }
 
