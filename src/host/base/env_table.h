@@ -1,6 +1,9 @@
-/* env_table.h - every environment variable of weir. X(NAME, type, field, default, help). Types: u64, timeouts (one
- * number or two, see env.h), bool, string. A u64 row whose default is empty is 0 while it is not set. At most 24
- * rows. tools/env-docs writes docs/environment.md from it. */
+/* env_table.h - every environment variable of weir. X(NAME, type, field, default, help).
+ *
+ * The table is full: it may have 24 rows, and has them. Before you replace one, read "Where a new thing goes" in
+ * src/README.md. Types: u64, timeouts (one number or two, see env.h), bool, string. A u64 row also has a range, in
+ * `ranges` of env.c, and is 0 while it is not set if its default is empty. A string with a fixed set of words has them
+ * in `choices` of env.c. tools/env-docs writes docs/environment.md from the table. */
 #ifndef WEIRI_ENV_TABLE_H
 #define WEIRI_ENV_TABLE_H
 
