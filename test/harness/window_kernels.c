@@ -112,7 +112,7 @@ WEIR_FN weir_status take_each(const weirt_window_exchange_args *args, const weir
     uint64_t seen = 0;
     for (uint32_t i = 0; i < weir_dev_window_ranks(&args->window) && status == WEIR_OK; i++) {
         status = weir_dev_window_take(self, WEIR_ANY_RANK, tag_of(round), &taken, block);
-        if (status == WEIR_OK && (taken.tag != tag_of(round) || (seen >> taken.source & 1) != 0)) {
+        if (status == WEIR_OK && (taken.tag != tag_of(round) || (seen >> taken.source % 64 & 1) != 0)) {
             note_wrong(args, round, taken.source, self->number);
         }
         seen |= (uint64_t)1 << taken.source % 64;

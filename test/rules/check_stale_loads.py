@@ -8,7 +8,8 @@ import pathlib
 import subprocess
 import sys
 
-SOURCES = ("examples/tutorials/08-notified-windows/notified_stencil.c", "examples/windows/diffusion.c")
+SOURCES = ("examples/tutorials/08-notified-windows/notified_stencil.c", "examples/windows/diffusion.c",
+           "examples/windows/particles.c", "examples/windows/spmv.c")
 KERNEL = """
 __global__ void halo(const double *%s from, double *%s to) { to[threadIdx.x] = from[threadIdx.x + 1]; }
 """
