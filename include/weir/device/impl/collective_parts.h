@@ -91,8 +91,8 @@ WEIR_FN uint32_t weir_parts_guess(const weir_collective_parts *p, uint32_t rank,
     return guess < p->count ? guess : p->count - 1;
 }
 
-/* The part at byte `at` of a sequence, which is longer. A look at a part takes the GPU 0.1 us: a search by halves
- * among 64 parts took as long as all else of a call of 1 MiB. */
+/* The part at byte `at` of a sequence, which is longer. A look at a part takes a GPU up to 0.1 us: a search by halves
+ * among 64 parts made an allgather of 1 MiB 3 us longer than one of one part. */
 WEIR_FN uint32_t weir_parts_find(const weir_collective_parts *p, uint32_t rank, uint64_t at)
 {
     if (p->count > 1 && p->density[rank] != 0) {
