@@ -211,7 +211,7 @@ static bool is_full(const weir_collective_parts *p)
 static void set_density(weir_collective_parts *p, uint32_t ranks)
 {
     for (uint32_t k = 0; k < ranks; k++) {
-        p->density[k] = p->bytes[k] != 0 ? (float)p->count / (float)(p->bytes[k] / WEIR_PARTS_UNIT) : 0;
+        p->density[k] = p->bytes[k] != 0 && !p->wide ? (float)p->count / (float)(p->bytes[k] / WEIR_PARTS_UNIT) : 0;
         for (uint32_t i = 0; i < p->count; i++) {
             const uint64_t end = i + 1 < p->count ? weir_parts_begin(p, i + 1, k) : p->bytes[k];
             const uint32_t least = weir_parts_guess(p, k, weir_parts_begin(p, i, k));
@@ -338,7 +338,7 @@ static const weir_part *first_filled(const parts_call *call, uint32_t first)
 }
 
 /* The only part of an allgather by packets or lines, as a move: the kernels of a move look no part up. By slots the
- * kernel of parts is faster where extents differ: one part of 256 MiB, whose sizes grow with the rank, took 974 us on
+ * kernel of parts is faster where extents differ: one part of 256 MiB, whose sizes grow with the rank, took 977 us on
  * four H200, and 1,079 as a move. */
 static weir_status move_one(const parts_call *call, const weir_part *part, const weiri_step *step)
 {

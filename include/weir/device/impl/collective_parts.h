@@ -25,7 +25,7 @@ typedef struct weir_collective_parts {
     uint64_t range[WEIR_COLLECTIVE_RANKS]; /* for slots: weir_slots_range of each */
     uint64_t most;                         /* the largest of bytes */
     uint64_t chunk;                        /* for slots: bytes of a round */
-    float density[WEIR_COLLECTIVE_RANKS];  /* parts for each byte of a rank's sequence; 0: too uneven for a guess */
+    float density[WEIR_COLLECTIVE_RANKS];  /* parts for each unit of a rank's sequence; 0: no guesses */
     uint32_t count;
     uint32_t stride;
     uint32_t wide;
@@ -85,6 +85,7 @@ WEIR_FN uint32_t weir_parts_forward(const weir_collective_parts *p, uint32_t ran
     return part;
 }
 
+/* A likely part of byte `at`, which is below 4 GiB: wide launches have no guesses. */
 WEIR_FN uint32_t weir_parts_guess(const weir_collective_parts *p, uint32_t rank, uint64_t at)
 {
     const uint32_t guess = (uint32_t)((float)(uint32_t)(at / WEIR_PARTS_UNIT) * p->density[rank]);
