@@ -208,10 +208,10 @@ WEIR_FN void weir_parts_scatter(const weir_dev_collective *c, const weir_collect
     }
 }
 
-/* The packets or lines that the other ranks send for one place, of which the first rank's is at `first`. */
-WEIR_FN weir_batch weir_parts_batch(const weir_dev_collective *c, const char *first, uint64_t room, uint32_t width)
+/* A batch of one place: a thread looks up its parts for each. */
+WEIR_FN weir_batch weir_parts_batch(weir_batch batch)
 {
-    const weir_batch batch = { first, room, 0, weir_arch_fresh(c->rank), width - 1, width - 1 };
+    batch.count = batch.others;
     return batch;
 }
 
@@ -261,7 +261,7 @@ WEIR_FN weir_status weir_parts_join(const weir_dev_collective *c, const weir_col
         if (left <= 0) {
             continue;
         }
-        const weir_batch batch = weir_parts_batch(c, in + 16 * i, c->packet_room, width);
+        const weir_batch batch = weir_parts_batch(weir_batch_of(c, in + 16 * i, c->packet_room, 0, width));
         const uint64_t own = weir_word_load(piece.send, left);
         const weir_status status = weir_packets_await(c, &batch, weir_batch_others(c), WEIR_NO_PEER, flag, data);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {

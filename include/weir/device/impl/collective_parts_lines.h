@@ -88,13 +88,6 @@ WEIR_FN uint32_t weir_parts_reach(const weir_dev_collective *c, const weir_colle
     return mask;
 }
 
-/* The lines of all ranks at one place. */
-WEIR_FN weir_batch weir_parts_lines(const weir_dev_collective *c, uint32_t flag, uint64_t line, uint32_t width)
-{
-    const char *in = c->memory[c->rank] + weir_collective_room(c, c->lines, c->line_room, 0, flag % 2, 0);
-    return weir_parts_batch(c, in + WEIR_LINE_BYTES * line, c->line_room, width);
-}
-
 /* Sends a line of this rank's sequence to all others, and keeps it. */
 WEIR_FN void weir_parts_spread_line(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
                                     uint64_t line, uint32_t lane)
@@ -119,7 +112,7 @@ WEIR_FN void weir_parts_spread_line(const weir_dev_collective *c, const weir_col
 WEIR_FN weir_status weir_parts_take_line(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
                                          uint64_t line, uint32_t lane, uint32_t width)
 {
-    const weir_batch lines = weir_parts_lines(c, flag, line, width);
+    const weir_batch lines = weir_parts_batch(weir_lines_batch(c, 0, flag, line, 0, width));
     const uint32_t mask = weir_parts_reach(c, p, line, width);
     weir_line_set set;
     const weir_status status = weir_lines_await(c, &lines, mask, weir_line_flag(flag), lane, &set);
@@ -160,7 +153,7 @@ WEIR_FN weir_status weir_parts_join_line(const weir_dev_collective *c, const wei
                                          uint64_t line, uint32_t lane, uint32_t width)
 {
     const int there = p->bytes[c->rank] > line * WEIR_LINE_DATA;
-    const weir_batch lines = weir_parts_lines(c, flag, line, width);
+    const weir_batch lines = weir_parts_batch(weir_lines_batch(c, 0, flag, line, 0, width));
     weir_parts_words words;
     weir_vec16 own[WEIR_ARCH_LINE_PARTS];
     weir_line_set set;
