@@ -463,8 +463,10 @@ TEST(LitmusWindow, AGetIsThereAfterABarrierOfTheGroup)
     holds<GroupGet<true>>(MAPPED_ORDERS | WEIRT_WEAK_NO_BARRIER);
 }
 
-// The source of a put may be overwritten after the call and a barrier of the group, by any of its threads.
-struct GroupSource : Blocks {
+// A put and a barrier of the group, or a flush, before each thread overwrites a word that another one copied.
+enum class Between { BARRIER, FLUSH, NOTHING };
+
+template <Between between> struct GroupSource : Blocks {
     void thread(uint32_t i)
     {
         const weir_dev_window_rank self = at(i / 2, 0);
@@ -472,7 +474,11 @@ struct GroupSource : Blocks {
             write(part(0, 2 * i), 5 + i);
             check(weir_coop_sync(coop(i)));
             check(weir_dev_window_put(&self, 1, 0, 0, 0, 0, 32, coop(i)));
-            check(weir_dev_window_flush(&self, WEIR_ANY_RANK, coop(i)));
+            if (between == Between::BARRIER) {
+                check(weir_coop_sync(coop(i)));
+            } else if (between == Between::FLUSH) {
+                check(weir_dev_window_flush(&self, WEIR_ANY_RANK, coop(i)));
+            }
             write(part(0, 2 - 2 * i), 9);
             check(weir_dev_window_notify(&self, 1, 1, coop(i)));
         } else {
@@ -483,7 +489,50 @@ struct GroupSource : Blocks {
     bool right() const { return failed == 0 && seen[2] == 56 && seen[3] == 56; }
 };
 
-TEST(LitmusWindow, ThePutsSourceIsFreeAfterABarrierOfTheGroup) { holds<GroupSource>(WEIRT_WEAK_NO_BARRIER); }
+// The same by a grid of two blocks of two threads, each of which copies 16 bytes of 64, and its barrier.
+struct GridSource : Window {
+    static constexpr uint32_t threads = 5;
+    static uint32_t device(uint32_t i) { return i / 4; }
+    weirt_weak_block block[2] = {};
+    uint64_t seen = 0;
+
+    GridSource() : Window(2, 1, 4) {}
+    void thread(uint32_t i)
+    {
+        const weir_dev_window_rank self = at(i / 4, 0);
+        if (i == 4) {
+            wait(1, 0, 1);
+            for (uint32_t k = 0; k < 4; k++) {
+                seen = seen * 10 + read(part(1, 2 * k));
+            }
+            return;
+        }
+        weir_coop coop = weir_coop_part(i, 4);
+        coop.block_rank = i % 2;
+        coop.block_size = 2;
+        coop.block = i / 2;
+        coop.blocks = 2;
+        coop.scope = WEIR_COOP_GRID;
+        coop.barrier = &window(0)->barrier;
+        coop.host = &block[i / 2];
+        block[i / 2].threads = 2;
+        write(part(0, 2 * i), 5 + i);
+        check(weir_coop_sync(coop));
+        check(weir_dev_window_put(&self, 1, 0, 0, 0, 0, 64, coop));
+        check(weir_coop_sync(coop));
+        write(part(0, 2 * ((i + 2) % 4)), 9); // a word that a thread of the other block copied
+        check(weir_dev_window_notify(&self, 1, 1, coop));
+    }
+    bool right() const { return failed == 0 && seen == 5678; }
+};
+
+TEST(LitmusWindow, ThePutsSourceIsFreeAfterABarrierOfTheGroup)
+{
+    holds<GroupSource<Between::BARRIER>>(WEIRT_WEAK_NO_BARRIER);
+    holds<GridSource>(WEIRT_WEAK_NO_BARRIER);
+}
+
+TEST(LitmusWindow, ThePutsSourceIsFreeAfterAFlush) { holds<GroupSource<Between::FLUSH>>(WEIRT_WEAK_NO_BARRIER); }
 
 // Two devices with a grid of two blocks of one thread each; every rank puts to all others, twice.
 struct Meeting : Window {
@@ -580,6 +629,36 @@ struct LaterPut : Notified<true> {
 };
 
 TEST(LitmusWindow, APutAloneIsNotSeen) { fails<LaterPut>(); }
+
+// The put sends a word that another thread of the block writes behind it.
+struct EarlyOverwrite : GroupSource<Between::NOTHING> {
+    bool right() const { return seen[2] / 10 != 9 && seen[2] % 10 != 9; }
+};
+
+TEST(LitmusWindow, APutDoesNotFreeItsSourceForOtherThreads) { fails<EarlyOverwrite>(); }
+
+// Both threads of a block put. The first one then notifies alone, so the words that the second one copied may be
+// missing.
+struct OneSpeaks : Blocks {
+    void thread(uint32_t i)
+    {
+        const weir_dev_window_rank self = at(i / 2, 0);
+        if (i < 2) {
+            write(part(0, 2 * i), 5 + i);
+            check(weir_coop_sync(coop(i)));
+            check(weir_dev_window_put(&self, 1, 0, 0, 0, 0, 32, coop(i)));
+            if (i == 0) {
+                notify(0, 1, 4);
+            }
+        } else {
+            check(weir_dev_window_wait(&self, 0, 4, 1, coop(i)));
+            seen[i] = read(part(1, 0)) * 10 + read(part(1, 2));
+        }
+    }
+    bool right() const { return seen[2] != 50; }
+};
+
+TEST(LitmusWindow, APutIsNoBarrierOfItsGroup) { fails<OneSpeaks>(); }
 
 // Rank 1 sends after rank 0 has, and knows it; their notifications to rank 2 come in any order.
 struct TwoSources : Window {
