@@ -328,7 +328,8 @@ def port(program):
             rows = json.load(file)["rows"]
     expect([(row["what"], row["via"], row["bytes"]) for row in rows] ==
            [(what, via, size) for what in ("put_signal", "get", "trip", "trip_apart")
-            for via, size in (("proxy", 1024), ("direct", 1024), ("proxy", 5000))], "rows")
+            for via, size in (("proxy", 1024), ("direct", 1024), ("proxy", 5000))] + [("trip_signal", "proxy", 0)],
+           "rows")
     for row in rows:
         expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")
 

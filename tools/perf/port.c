@@ -2,10 +2,10 @@
  *
  * put_signal: both ranks put and signal, and wait for the other's signal; this is one node of a graph. get: both ranks
  * read and wait for the ticket. trip: half the time of a put and signal in each direction; its post_us is the time of
- * the posting call by the device's clock. trip_apart: the same by two requests. The column `via` says who moves the
- * data: `proxy` (copy engines of GPUs, or a NIC; between CPU devices the proxy's thread copies), `device` (the device
- * engine: WEIR_TRANSPORT=ib, WEIR_PORT_ENGINE=device), or `direct` (the kernel's own stores, up to the size for which
- * weir uses them). Bytes are checked once after each case. */
+ * the posting call by the device's clock. trip_apart: the same by two requests. trip_signal: signals alone. The column
+ * `via` says who moves the data: `proxy` (copy engines of GPUs, or a NIC; between CPU devices the proxy's thread
+ * copies), `device` (the device engine: WEIR_TRANSPORT=ib, WEIR_PORT_ENGINE=device), or `direct` (the kernel's own
+ * stores, up to the size for which weir uses them). Bytes are checked once after each case. */
 #include "tools/perf/commands.h"
 #include "weir/device/port_channel.h"
 
@@ -51,8 +51,10 @@ WEIR_KERNEL(port_get, port_args)
     }
 }
 
-/* `apart`: put and signal are two requests. */
-WEIR_FN void port_rounds(const port_args *args, weir_coop coop, int apart)
+/* What a trip posts: put and signal as one request or as two, or signals alone. */
+typedef enum port_post { PORT_ONE, PORT_TWO, PORT_SIGNAL } port_post;
+
+WEIR_FN void port_rounds(const port_args *args, weir_coop coop, port_post post)
 {
     weir_coop block = weir_coop_block(coop);
     uint64_t posts = 0;
@@ -61,13 +63,13 @@ WEIR_FN void port_rounds(const port_args *args, weir_coop coop, int apart)
             (void)weir_dev_port_channel_wait_coop(&args->channel, block);
         }
         const uint64_t start = weir_arch_clock_ns();
-        if (apart) {
-            (void)weir_dev_port_channel_put(&args->channel, args->half, 0, args->bytes, block, NULL);
-            if (coop.rank == 0) {
-                (void)weir_dev_port_channel_signal(&args->channel, NULL);
-            }
-        } else {
+        if (post == PORT_ONE) {
             (void)weir_dev_port_channel_put_signal(&args->channel, args->half, 0, args->bytes, block, NULL);
+        } else if (post == PORT_TWO) {
+            (void)weir_dev_port_channel_put(&args->channel, args->half, 0, args->bytes, block, NULL);
+        }
+        if (post != PORT_ONE && coop.rank == 0) {
+            (void)weir_dev_port_channel_signal(&args->channel, NULL);
         }
         posts += weir_arch_clock_ns() - start;
         if (args->first) {
@@ -79,8 +81,9 @@ WEIR_FN void port_rounds(const port_args *args, weir_coop coop, int apart)
     }
 }
 
-WEIR_KERNEL(port_trip, port_args) { port_rounds(args, coop, 0); }
-WEIR_KERNEL(port_trip_apart, port_args) { port_rounds(args, coop, 1); }
+WEIR_KERNEL(port_trip, port_args) { port_rounds(args, coop, PORT_ONE); }
+WEIR_KERNEL(port_trip_apart, port_args) { port_rounds(args, coop, PORT_TWO); }
+WEIR_KERNEL(port_trip_signal, port_args) { port_rounds(args, coop, PORT_SIGNAL); }
 
 /* ---- setup ------------------------------------------------------------------------------------------------------ */
 
@@ -111,6 +114,8 @@ static const port_case cases[] = {
     { "trip", &port_trip, 2 * TRIPS },
     { "trip_apart", &port_trip_apart, 2 * TRIPS },
 };
+
+static const port_case signals = { "trip_signal", &port_trip_signal, 2 * TRIPS };
 
 static weir_status create_channel(port_bench *bench, uint32_t index)
 {
@@ -157,6 +162,9 @@ static weir_status create_bench(perf_rank *rank, uint64_t half, port_bench *benc
     }
     for (uint32_t i = 0; i < ROWS(cases) && status == WEIR_OK; i++) {
         status = weir_kernel_load(rank->device, cases[i].kernel);
+    }
+    if (status == WEIR_OK) {
+        status = weir_kernel_load(rank->device, signals.kernel);
     }
     if (status == WEIR_OK) {
         status = weir_port_channel_device(bench->channels[1], &bench->args.channel);
@@ -264,7 +272,7 @@ static weir_status measure(port_bench *bench, const port_case *test, uint32_t ch
     if (status == WEIR_OK) {
         status = weir_port_channel_status(bench->channels[channel]);
     }
-    if (status == WEIR_OK) {
+    if (status == WEIR_OK && bytes != 0) {
         status = check_bytes(bench, bench->half, bytes);
     }
     weir_graph_destroy(rank->device, graph);
@@ -301,6 +309,9 @@ static weir_status run_port(perf_rank *rank)
                 status = measure(&bench, &cases[k], 1, sizes.values[i]);
             }
         }
+    }
+    if (status == WEIR_OK) {
+        status = measure(&bench, &signals, 0, 0);
     }
     if (status == WEIR_OK) {
         /* The peer may still use this rank's memory before this barrier. */
