@@ -204,6 +204,9 @@ WEIR_FN void stream(const window_args *args, int by_hand, weir_coop block, uint3
         for (uint32_t k = 0; sends && k < args->batch && status == WEIR_OK; k++) {
             status = send(args, &side, 0, i, k, by_hand, block);
         }
+        if (sends && args->check != 0 && !by_hand && status == WEIR_OK) {
+            status = weir_dev_window_flush(&side.self, side.peers[0], block); /* the next round fills the source */
+        }
         if (receives && status == WEIR_OK) {
             status = receive(&side, 0, args->batch, by_hand, block);
         }
