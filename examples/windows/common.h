@@ -32,6 +32,12 @@ typedef enum form_number { NUMBER_BLOCK, NUMBER_MULTIPROCESSOR, NUMBERS } form_n
 
 static const char *const number_names[NUMBERS] = { "block", "multiprocessor" };
 
+/* Form `window`: whether steps without exchange keep what the multiprocessor's L1 holds, or empty it where the others
+ * wait, as the acquire of a wait does. */
+typedef enum form_cache { CACHE_KEPT, CACHE_EMPTIED, CACHES } form_cache;
+
+static const char *const cache_names[CACHES] = { "kept", "emptied" };
+
 enum { FORM_DEVICES_MAX = 8, FORM_REPEATS_MAX = 101, FORM_THREADS_MAX = 1024 };
 
 typedef struct form_options {
@@ -43,6 +49,7 @@ typedef struct form_options {
     uint32_t steps;
     uint32_t repeats;
     uint32_t number; /* form_number */
+    uint32_t cache;  /* form_cache */
 } form_options;
 
 /* A size of an application, for the command line. */
@@ -116,7 +123,7 @@ static inline bool form_usage(const char *program, const char *option, const cha
     fprintf(stderr, "%s %s: not an option with this value\n", option, value != NULL ? value : "");
     fprintf(stderr,
             "usage: %s [--form window|steps|hand|split|graph|host] [--check] [--devices N] [--ranks N] [--threads N]\n"
-            "       [--steps N] [--repeats N] [--number block|multiprocessor]",
+            "       [--steps N] [--repeats N] [--number block|multiprocessor] [--cache kept|emptied]",
             program);
     for (uint32_t i = 0; i < count; i++) {
         fprintf(stderr, " [%s %" PRIu32 "..%" PRIu32 "]", sizes[i].option, sizes[i].least, sizes[i].most);
@@ -146,6 +153,9 @@ static inline bool form_parse(int argc, char **argv, form_options *options, cons
         }
         if (strcmp(argv[i], "--number") == 0) {
             good = form_word(value, number_names, NUMBERS, &options->number);
+        }
+        if (strcmp(argv[i], "--cache") == 0) {
+            good = form_word(value, cache_names, CACHES, &options->cache);
         }
         for (uint32_t k = 0; k < own_count + count; k++) {
             const form_size *size = k < own_count ? &own[k] : &sizes[k - own_count];
@@ -205,6 +215,15 @@ WEIR_FN weir_status form_first_rank(const weir_dev_window *window, uint32_t numb
 {
     *first = block.block;
     return number == NUMBER_MULTIPROCESSOR ? weir_dev_window_index(window, first, block) : WEIR_OK;
+}
+
+/* In place of a wait that no message ends: with CACHE_EMPTIED it leaves the L1 as a wait does. */
+WEIR_FN weir_status form_no_wait(uint32_t cache, weir_coop block)
+{
+    if (cache == CACHE_EMPTIED && weir_coop_leads(block)) {
+        weir_arch_fence_acquire_sys();
+    }
+    return cache == CACHE_EMPTIED ? weir_coop_sync(block) : WEIR_OK;
 }
 
 /* ---- a second stream --------------------------------------------------------------------------------------------- */
@@ -331,12 +350,13 @@ static inline bool form_report(const form_run *run, const form_app *app, const d
     }
     if (run->job.rank == 0) {
         const double less = most[0] < most[1] ? most[0] : most[1];
-        printf("%s --form %s%s: %" PRIu32 " devices of %" PRIu32 " ranks, us a step: T_c %.2f T_x %.2f T_b %.2f hidden "
-               "%.3f imbalance %.3f\n",
-               app->name, form_names[run->options->form],
-               run->options->number == NUMBER_BLOCK ? "" : " --number multiprocessor", run->job.ranks, run->ranks,
-               most[0], most[1], most[2], less > 0 ? (most[0] + most[1] - most[2]) / less : 0,
-               sum > 0 ? most[0] * run->job.ranks / sum : 0);
+        printf(
+            "%s --form %s%s%s: %" PRIu32 " devices of %" PRIu32 " ranks, us a step: T_c %.2f T_x %.2f T_b %.2f hidden "
+            "%.3f imbalance %.3f\n",
+            app->name, form_names[run->options->form],
+            run->options->number == NUMBER_BLOCK ? "" : " --number multiprocessor",
+            run->options->cache == CACHE_KEPT ? "" : " --cache emptied", run->job.ranks, run->ranks, most[0], most[1],
+            most[2], less > 0 ? (most[0] + most[1] - most[2]) / less : 0, sum > 0 ? most[0] * run->job.ranks / sum : 0);
     }
     return true;
 }
@@ -389,6 +409,10 @@ static inline int form_main(int argc, char **argv, const form_app *app, form_opt
     }
     if (options->number != NUMBER_BLOCK && options->form != FORM_WINDOW) {
         fprintf(stderr, "%s: --number %s is only for --form window\n", app->name, number_names[options->number]);
+        return 2;
+    }
+    if (options->cache != CACHE_KEPT && options->form != FORM_WINDOW) {
+        fprintf(stderr, "%s: --cache %s is only for --form window\n", app->name, cache_names[options->cache]);
         return 2;
     }
     if (options->form == FORM_SPLIT && *gpus == 0) {

@@ -9,7 +9,7 @@
 #include "diffusion.h"
 
 static diffusion_grid sizes_of_grid = { 128, 26, 8, 0, 0 };
-static form_options options = { FORM_WINDOW, false, 0, 0, 128, 20, 11, NUMBER_BLOCK };
+static form_options options = { FORM_WINDOW, false, 0, 0, 1024, 20, 11, NUMBER_BLOCK, CACHE_KEPT };
 static uint32_t gpus;
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
@@ -21,6 +21,7 @@ typedef struct diffusion_args {
     char *fields; /* of the device */
     uint32_t form;
     uint32_t number;             /* form_number */
+    uint32_t cache;              /* form_cache */
     uint32_t parts;              /* of form_part */
     uint32_t memory;             /* of the fields, in the window */
     uint32_t first;              /* number of the device's first rank */
@@ -47,33 +48,70 @@ WEIR_FN int has_below(const diffusion_args *args, uint32_t index)
            (index + 1 == args->grid.ranks || args->form == FORM_WINDOW);
 }
 
-/* Sends a row of a rank's part to a row of its neighbour's part, above (`up`) or below. */
-WEIR_FN weir_status send_row(const diffusion_args *args, uint32_t index, int up, uint32_t stage, uint32_t step,
-                             weir_coop block)
+/* Form `hand`: the block sends a row to the device above (`up`) or below. */
+WEIR_FN weir_status send_by_hand(const diffusion_args *args, int up, uint32_t stage, uint32_t step, weir_coop block)
 {
     const diffusion_grid *grid = &args->grid;
     const uint32_t field = stage_field(stage, step);
-    const uint64_t own = row_at(grid, field, up ? 1 : grid->rows);
-    const uint64_t other = row_at(grid, field, up ? grid->rows + 1 : 0);
-    if (args->form == FORM_WINDOW || args->form == FORM_STEPS) {
-        /* The stage is the tag: no neighbour sends the row of the next step before it has all rows of this one. */
+    /* Offsets in the devices' memories: the part of the last rank begins so far behind that of the first one. */
+    const uint64_t last = (uint64_t)(grid->ranks - 1) * grid->rows * row_bytes(grid);
+    const uint64_t own = row_at(grid, field, up ? 1 : grid->rows) + (up ? 0 : last);
+    const uint64_t other = row_at(grid, field, up ? grid->rows + 1 : 0) + (up ? last : 0);
+    const weir_dev_memory_channel *side = &args->sides[up ? 0 : 1];
+    const weir_status status = weir_dev_memory_channel_put(side, other, own, row_bytes(grid), block);
+    (void)weir_coop_sync(block);
+    if (weir_coop_leads(block)) {
+        weir_dev_memory_channel_signal(side);
+    }
+    return status;
+}
+
+/* Forms `window` and `steps`: warps at the end of the block send a row while the others compute. A row goes to another
+ * device in SENDERS pieces, of a warp each; a block of less than 2 * SENDERS warps sends it as one. Ranks of one device
+ * share the row, so one warp sends a notification. */
+enum { SENDERS = 4 };
+
+WEIR_FN uint32_t count_warps(weir_coop block)
+{
+    return (block.size + weir_arch_warp_size() - 1) / weir_arch_warp_size();
+}
+
+WEIR_FN uint32_t count_pieces(const diffusion_args *args, uint32_t index, int up, weir_coop block)
+{
+    const int shared = args->form == FORM_WINDOW && index != (up ? 0 : args->grid.ranks - 1);
+    return shared || count_warps(block) < 2 * SENDERS ? 1 : SENDERS;
+}
+
+/* If a warp's call fails, the next wait of its block returns the error, which is sticky. */
+WEIR_FN void send_pieces(const diffusion_args *args, uint32_t index, int up, uint32_t stage, uint32_t step,
+                         weir_coop block)
+{
+    const diffusion_grid *grid = &args->grid;
+    const uint32_t warps = count_warps(block);
+    const uint32_t pieces = count_pieces(args, index, up, block);
+    const uint32_t first = up || warps == 1 ? 0 : warps < 2 * SENDERS ? 1 : SENDERS; /* counted from the last warp */
+    const uint32_t piece = warps - 1 - block.rank / weir_arch_warp_size() - first;
+    if (piece < pieces) { /* smaller numbers wrap */
+        const uint32_t field = stage_field(stage, step);
+        const uint64_t begin = row_values(grid) * piece / pieces * sizeof(double);
+        const uint64_t end = row_values(grid) * (piece + 1) / pieces * sizeof(double);
+        const uint64_t own = row_at(grid, field, up ? 1 : grid->rows) + begin;
+        const uint64_t other = row_at(grid, field, up ? grid->rows + 1 : 0) + begin;
         const weir_dev_window_rank self = weir_dev_window_at(&args->window, index);
-        return weir_dev_window_put_notify(&self, up ? self.number - 1 : self.number + 1, args->memory, other,
-                                          args->memory, own, row_bytes(grid), stage, block);
+        /* The stage is the tag: no neighbour sends the row of the next step before it has all rows of this one. */
+        (void)weir_dev_window_put_notify(&self, up ? self.number - 1 : self.number + 1, args->memory, other,
+                                         args->memory, own, end - begin, stage, weir_coop_warp(block));
     }
-    if (args->form == FORM_HAND) {
-        /* Offsets in the devices' memories: the part of the last rank begins so far behind that of the first one. */
-        const uint64_t last = (uint64_t)(grid->ranks - 1) * grid->rows * row_bytes(grid);
-        const weir_dev_memory_channel *side = &args->sides[up ? 0 : 1];
-        const weir_status status =
-            weir_dev_memory_channel_put(side, other + (up ? last : 0), own + (up ? 0 : last), row_bytes(grid), block);
-        (void)weir_coop_sync(block);
-        if (weir_coop_leads(block)) {
-            weir_dev_memory_channel_signal(side);
-        }
-        return status;
+}
+
+/* Sends a row to the neighbour above (`up`) or below, if the form's kernels do that. */
+WEIR_FN weir_status send_row(const diffusion_args *args, uint32_t index, int up, uint32_t stage, uint32_t step,
+                             weir_coop block)
+{
+    if (args->form == FORM_WINDOW || args->form == FORM_STEPS) {
+        send_pieces(args, index, up, stage, step, block);
     }
-    return WEIR_OK; /* the host or the stream sends it */
+    return args->form == FORM_HAND ? send_by_hand(args, up, stage, step, block) : WEIR_OK;
 }
 
 /* A stage of a rank: the rows that are sent, the puts, the other rows. */
@@ -103,8 +141,13 @@ WEIR_FN weir_status await_rows(const diffusion_args *args, uint32_t index, uint3
     const int below = stage_sends_up(stage) && has_below(args, index);
     weir_status status = WEIR_OK;
     if (args->form == FORM_WINDOW || args->form == FORM_STEPS) {
+        if (args->parts == FORM_COMPUTES) {
+            return form_no_wait(args->cache, block);
+        }
         const weir_dev_window_rank self = weir_dev_window_at(&args->window, index);
-        return weir_dev_window_wait(&self, WEIR_ANY_RANK, stage, (uint64_t)above + (uint64_t)below, block);
+        const uint64_t count = (uint64_t)(above ? count_pieces(args, index, 1, block) : 0) +
+                               (uint64_t)(below ? count_pieces(args, index, 0, block) : 0);
+        return weir_dev_window_wait(&self, WEIR_ANY_RANK, stage, count, block);
     }
     if (args->form == FORM_HAND) {
         status = above ? weir_dev_memory_channel_wait_coop(&args->sides[0], block) : WEIR_OK;
@@ -226,6 +269,7 @@ static bool set_up(diffusion *d)
     args->grid.strips = d->run.ranks * job->ranks;
     args->form = options.form;
     args->number = options.number;
+    args->cache = options.cache;
     args->first = d->run.ranks * job->rank;
     args->steps = options.steps;
     args->end_stage = options.steps * STAGES;

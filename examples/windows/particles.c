@@ -9,7 +9,7 @@
 #include "particles.h"
 
 static particle_box box = { 64, 4, 0 };
-static form_options options = { FORM_WINDOW, false, 0, 0, 128, 20, 11, NUMBER_BLOCK };
+static form_options options = { FORM_WINDOW, false, 0, 0, 256, 20, 11, NUMBER_BLOCK, CACHE_KEPT };
 static uint32_t gpus;
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
@@ -23,6 +23,7 @@ typedef struct particles_args {
     uint64_t *lost;
     uint32_t form;
     uint32_t number;             /* form_number */
+    uint32_t cache;              /* form_cache */
     uint32_t parts;              /* of form_part */
     uint32_t memory;             /* of the seams, in the window */
     uint32_t first, ranks;       /* of the device */
@@ -42,9 +43,6 @@ WEIR_FN particle_strip strip_of(const particles_args *args, uint32_t index)
     strip.lost = args->lost;
     return strip;
 }
-
-/* The set that a step reads. A run without exchange repeats step 0: its strips would lose particles otherwise. */
-WEIR_FN uint32_t set_of(const particles_args *args, uint32_t step) { return args->parts == FORM_BOTH ? step % 2 : 0; }
 
 /* Whether the rank has a neighbour in this direction to which it sends: any in the form `window`, and one of another
  * device in the others. */
@@ -110,6 +108,9 @@ WEIR_FN weir_status await(const particles_args *args, const particle_strip *stri
         return down && status == WEIR_OK ? weir_dev_memory_channel_wait_coop(&args->sides[1], block) : status;
     }
     if (args->form == FORM_WINDOW || args->form == FORM_STEPS) {
+        if (args->parts == FORM_COMPUTES) {
+            return form_no_wait(args->cache, block);
+        }
         const weir_dev_window_rank self = weir_dev_window_at(&args->window, strip->number - args->first);
         status = weir_dev_window_wait(&self, WEIR_ANY_RANK, step % 2, (uint64_t)up + (uint64_t)down, block);
     }
@@ -121,7 +122,7 @@ WEIR_FN weir_status do_step(const particles_args *args, uint32_t index, uint32_t
 {
     const particle_strip strip = strip_of(args, index);
     if ((args->parts & FORM_COMPUTES) != 0) {
-        particles_move(&args->box, &strip, set_of(args, step), step, block);
+        particles_move(&args->box, &strip, step % 2, step, block);
     }
     return send_both(args, &strip, step, block);
 }
@@ -132,7 +133,7 @@ WEIR_FN weir_status end_step(const particles_args *args, uint32_t index, uint32_
     const particle_strip strip = strip_of(args, index);
     const weir_status status = await(args, &strip, step, block);
     if ((args->parts & FORM_COMPUTES) != 0 && status == WEIR_OK) {
-        particles_receive(&args->box, &strip, 1 - set_of(args, step), step, args->parts == FORM_COMPUTES, block);
+        particles_receive(&args->box, &strip, 1 - step % 2, step, args->parts == FORM_COMPUTES, block);
     }
     return status;
 }
@@ -254,6 +255,7 @@ static bool set_up(particles *p)
     args->box.strips = p->run.ranks * job->ranks;
     args->form = options.form;
     args->number = options.number;
+    args->cache = options.cache;
     args->first = p->run.ranks * job->rank;
     args->ranks = p->run.ranks;
     args->steps = options.steps;

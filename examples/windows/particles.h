@@ -211,29 +211,36 @@ WEIR_FN void particles_move(const particle_box *box, const particle_strip *strip
     (void)weir_coop_sync(block);
 }
 
-/* Adds the particles of a message to the cells. */
+/* Adds the particles of a message to the cells. With `alone` the message is the strip's own one, and its particles are
+ * mirrored at `seam`, the strip's first y or its last. */
 WEIR_FN void particles_merge(const particle_box *box, const particle_strip *strip, uint32_t set, const char *at,
-                             weir_coop block)
+                             int alone, double seam, weir_coop block)
 {
     const particle_message *message = (const particle_message *)(const void *)at;
     const particle *particles = (const particle *)(const void *)(message + 1);
     for (uint64_t i = block.rank; i < message->count && i < message_room(box); i += block.size) {
-        particle_add_to_cell(box, strip, set, particle_row(box, strip->number, &particles[i]), &particles[i]);
+        particle p = particles[i];
+        if (alone) {
+            p.y = 2 * seam - p.y;
+            p.v = -p.v;
+        }
+        particle_add_to_cell(box, strip, set, particle_row(box, strip->number, &p), &p);
     }
 }
 
 /* Adds what both neighbours sent in a step. When it returns, the group has met. With `alone` no neighbour has sent
- * anything: the strip adds its own messages, at the same cost. */
+ * anything, and mirror images of the strip's own particles take the place of the neighbours' ones. */
 WEIR_FN void particles_receive(const particle_box *box, const particle_strip *strip, uint32_t set, uint32_t step,
                                int alone, weir_coop block)
 {
+    const double first = (double)strip->number * box->rows;
     if (strip->number > 0) {
-        particles_merge(box, strip, set, strip->above + message_at(box, alone ? MESSAGE_UP : MESSAGE_DOWN, step),
-                        block);
+        particles_merge(box, strip, set, strip->above + message_at(box, alone ? MESSAGE_UP : MESSAGE_DOWN, step), alone,
+                        first, block);
     }
     if (strip->number + 1 < box->strips) {
-        particles_merge(box, strip, set, strip->below + message_at(box, alone ? MESSAGE_DOWN : MESSAGE_UP, step),
-                        block);
+        particles_merge(box, strip, set, strip->below + message_at(box, alone ? MESSAGE_DOWN : MESSAGE_UP, step), alone,
+                        first + box->rows, block);
     }
     (void)weir_coop_sync(block);
 }

@@ -10,7 +10,7 @@
 
 static uint32_t block_size = 1024; /* rows and columns of a block */
 static uint32_t nonzeros = 8;      /* of a row of a block, on average */
-static form_options options = { FORM_WINDOW, false, 0, 0, 128, 20, 11, NUMBER_BLOCK };
+static form_options options = { FORM_WINDOW, false, 0, 0, 512, 20, 11, NUMBER_BLOCK, CACHE_KEPT };
 static uint32_t gpus;
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
@@ -28,6 +28,7 @@ typedef struct spmv_args {
     char *vectors; /* the parts of the device's ranks */
     uint32_t form;
     uint32_t number; /* form_number */
+    uint32_t cache;  /* form_cache */
     uint32_t parts;  /* of form_part */
     uint32_t memory; /* of the vectors, in the window */
     uint32_t device, devices;
@@ -114,6 +115,8 @@ WEIR_FN weir_status end_phase(const spmv_args *args, uint32_t index, uint32_t ph
     weir_status status = WEIR_OK;
     if (source != SPMV_NOBODY && (args->parts & FORM_EXCHANGES) != 0) {
         status = await_piece(args, index, source, phase, block);
+    } else if (source != SPMV_NOBODY) {
+        status = form_no_wait(args->cache, block);
     }
     if (status == WEIR_OK && (args->parts & FORM_COMPUTES) != 0) {
         spmv_end(&args->grid, part_of(args, index), number, phase, block);
@@ -366,6 +369,7 @@ static bool set_up(spmv *s)
     args->grid = make_grid(s->run.ranks * job->ranks);
     args->form = options.form;
     args->number = options.number;
+    args->cache = options.cache;
     args->device = job->rank;
     args->devices = job->ranks;
     args->ranks = s->run.ranks;
