@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+SKIPPED = 77  # the exit status of a case that cannot run here
+
 # Few launches and few threads.
 SMALL = ["--device", "cpu", "-n", "4", "--blocks", "2", "--threads", "2"]
 SMALL_COLLECTIVE = ["--device", "cpu", "-n", "2", "-w", "1", "--blocks", "2", "--threads", "1"]
@@ -34,8 +36,9 @@ def expect(condition, text):
         sys.exit(f"wrong: {text}")
 
 
-def start(program, *arguments):
-    return subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(program, *arguments, **environment):
+    return subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env={**os.environ, **environment})
 
 
 def measure(program, *arguments):
@@ -772,6 +775,32 @@ def window(program):
     expect(result.returncode == 1 and "no shape 'circle'" in result.stdout, "a refusal")
 
 
+def window_port(program):
+    """Notified windows over port channels: a row for each size, without times by hand, and with no wrong word."""
+    for shape, ranks, sizes in (("latency", 1, [1024, 16384]), ("bandwidth", 8, [65536])):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "results.json")
+            result = start(program, "window", "--device", "cpu", "-n", "1", "--check", "--shape", shape, "--ranks",
+                           str(ranks), "--threads", "1", "--sizes", ",".join(map(str, sizes)), "--json", path,
+                           WEIR_TRANSPORT="ofi")
+            print(result.stdout)
+            missing = re.search("no transport joins the two ranks: (ofi: .*)", result.stdout)
+            if missing:
+                print(missing.group(1))
+                sys.exit(SKIPPED)
+            expect(result.returncode == 0, f"status {result.returncode}")
+            with open(path, encoding="utf-8") as file:
+                rows = json.load(file)["rows"]
+        expect([(row["table"], row["way"], row["devices"], row["ranks"], row["bytes"]) for row in rows] ==
+               [(f"window {shape}", "port", 2, ranks, size) for size in sizes], "rows")
+        for row in rows:
+            expect(row["wrong"] == 0, f"data of {row}")
+            expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")
+            expect(row["hand_us"] is None and row["ratio"] is None, f"nothing by hand in {row}")
+    result = start(program, "window", "--device", "cpu", "--shape", "overlap", WEIR_TRANSPORT="ofi")
+    expect(result.returncode == 1 and "window overlap: the devices are not mapped" in result.stdout, result.stdout)
+
+
 def rdma(program):
     """The cost of posting to a NIC: a row for each way for which this device has enough threads."""
     with tempfile.TemporaryDirectory() as folder:
@@ -1110,7 +1139,8 @@ def wrong_check(program):
 
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
-         "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
+         "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window,
+         "window_port": window_port, "rdma": rdma,
          "gather": gather, "gather_peers": gather_peers, "beside": beside, "cached": cached, "collective_beside": collective_beside, "calibrate": calibrate,
          "scatter": scatter, "pack": pack, "pack_with": pack_with, "strided": strided, "halo": halo,
          "log": log,
