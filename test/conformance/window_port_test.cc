@@ -32,6 +32,7 @@ struct Plan {
     uint32_t rounds;
     uint64_t bytes;
     weirt_death death = WEIRT_ALIVE; // of rank 1
+    weir_memory_kind rings = WEIR_MEMORY_DEVICE;
 };
 
 const char *transport_of(const Plan &plan) { return port_transports[plan.variant]; }
@@ -54,6 +55,7 @@ struct Bench {
         opts.size = sizeof opts;
         opts.ranks = plan.ranks;
         opts.notifications = plan.notifications;
+        opts.kind = plan.rings;
         opts.host_ranks = plan.host_ranks;
         opts.transport = plan.host_ranks != 0 ? transport_of(plan) : nullptr;
         return opts;
@@ -71,7 +73,7 @@ struct Bench {
         if (std::strcmp(rank->stage->kind, "gpu") == 0 && std::strcmp(transport_of(plan), "ib") == 0 &&
             weirt_use_software_nic()) {
             data.kind = WEIR_MEMORY_HOST; // the software NIC reaches no memory of a GPU
-            window_opts.kind = WEIR_MEMORY_HOST;
+            window_opts.kind = plan.rings = WEIR_MEMORY_HOST;
         }
         const bool made = weirt_comm_open(rank, 0, &c) &&
                           WEIRT_OK(rank, weir_window_create(c.comm, &window_opts, &window)) &&
@@ -153,6 +155,9 @@ void goes_through(weirt_rank *rank)
             check_info(rank, b, k);
         }
         WEIRT_EXPECT(rank, weir_window_bytes(b.window) > rank->size * sizeof(weir_dev_port_channel));
+        weir_device_place place;
+        WEIRT_OK(rank, weir_device_locate(b.args.window.rings, &place));
+        WEIRT_EXPECT(rank, place.kind == b.plan.rings);
         if (b.run(rank, window_port_kernel())) {
             WEIRT_EXPECT(rank, b.report->wrong == 0);
             WEIRT_EXPECT(rank, b.plan.op != WINDOW_PORT_EXCHANGE || b.report->rounds == b.plan.rounds);
@@ -195,6 +200,13 @@ TEST_P(WindowPort, WithoutIpc)
     setenv("WEIR_TRANSPORT", name(), 1);
     run_plan(stage(), { variant, 3, 0, 1, 0, WINDOW_PORT_EXCHANGE, 3, 8 }, goes_through);
     unsetenv("WEIR_TRANSPORT");
+}
+
+TEST_P(WindowPort, RingsInHostMemory)
+{
+    run_plan(stage(),
+             { std::get<1>(GetParam()), 2, 1, 2, 0, WINDOW_PORT_EXCHANGE, 5, 77, WEIRT_ALIVE, WEIR_MEMORY_HOST },
+             goes_through);
 }
 
 // Rings of four words: a sender waits for heads that come back through the channel.

@@ -170,6 +170,36 @@ TEST_P(Window, OneDevice) { run(1, exchanges, exchange(WEIRT_WINDOW_PUT_NOTIFY, 
 TEST_P(Window, MoreRanksThanBlocks) { run(2, exchanges, exchange(WEIRT_WINDOW_PUT_NOTIFY, 7, 2)); }
 TEST_P(Window, GetsOfMoreRanksThanBlocks) { run(2, exchanges, exchange(WEIRT_WINDOW_GET, 5, 2)); }
 
+// Every form of exchange, one after the other, with rings in host memory.
+void host_rings(weirt_rank *rank)
+{
+    const Plan *plan = plan_of(rank);
+    Bench bench;
+    bench.rings = WEIR_MEMORY_HOST;
+    uint64_t rounds = 0;
+    bool fine = open_exchange(rank, &bench);
+    if (fine) {
+        weir_dev_window handle;
+        weir_device_place place;
+        weir_window_device(bench.windows[0], &handle);
+        fine = WEIRT_OK(rank, weir_device_locate(handle.rings, &place)) &&
+               WEIRT_EXPECT(rank, place.kind == WEIR_MEMORY_HOST) &&
+               WEIRT_OK(rank, weir_device_locate(handle.sent, &place)) &&
+               WEIRT_EXPECT(rank, place.kind == WEIR_MEMORY_DEVICE);
+    }
+    for (uint32_t form : { WEIRT_WINDOW_PUT_NOTIFY, WEIRT_WINDOW_PUT, WEIRT_WINDOW_TAKE, WEIRT_WINDOW_POLL,
+                           WEIRT_WINDOW_GET, WEIRT_WINDOW_BARRIER }) {
+        fine = fine && WEIRT_OK(rank, bench.launch_exchange(rank, bench.exchange(SLOT, 130, 10, form), plan->blocks)) &&
+               WEIRT_OK(rank, bench.finish()) && exchanged(rank, bench, rounds += 10);
+    }
+    WEIRT_EXPECT(rank, !fine || weir_comm_status(bench.c.comm) == WEIR_OK);
+    (void)weirt_barrier(rank);
+    bench.close();
+}
+
+TEST_P(Window, RingsInHostMemory) { run(2, host_rings, exchange(0, 2, 2)); }
+TEST_P(Window, RingsInHostMemoryOfOneDevice) { run(1, host_rings, exchange(0, 3, 3)); }
+
 // A thousand replays of one graph. After the first half another memory is registered; the graph has the older handle.
 void replays(weirt_rank *rank)
 {

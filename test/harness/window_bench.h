@@ -79,7 +79,8 @@ struct Bench {
     char *host = nullptr;
     weir_grid_barrier *grid = nullptr;
     void *stream = nullptr;
-    uint32_t ranks = 0; // of the device
+    uint32_t ranks = 0;                          // of the device
+    weir_memory_kind rings = WEIR_MEMORY_DEVICE; // set before open
 
     // Joins a communicator. timeout_ms 0: weirt_timeout_ms; otherwise a deadline of kernels alone.
     bool join(weirt_rank *rank, uint32_t timeout_ms)
@@ -96,6 +97,7 @@ struct Bench {
         opts.group = group;
         opts.ranks = device_ranks;
         opts.notifications = notifications;
+        opts.kind = rings;
         opts.host_ranks = way.host_ranks;
         opts.transport = way.transport;
         ranks = device_ranks;
