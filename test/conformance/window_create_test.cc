@@ -6,6 +6,7 @@
 
 #include "test/harness/checks.h"
 #include "test/harness/comm.h"
+#include "test/harness/counts.h"
 #include "test/harness/stage_test.h"
 #include "test/harness/window_bench.h"
 
@@ -430,21 +431,49 @@ TEST_P(WindowCreate, MemoriesThatDoNotFit) { weirt_ranks_run(stage(), 2, bad_mem
 
 // ---- resources -----------------------------------------------------------------------------------------------------
 
+struct Rounds {
+    uint32_t cpu;
+    uint32_t gpu;
+    uint32_t host_ranks; // 1: the devices are joined by a port channel
+};
+
+// The communicator stays, so nothing that a window leaves in it is hidden by its end.
 void many_windows(weirt_rank *rank)
 {
+    constexpr uint32_t warm = 5;
+    const Rounds *rounds = static_cast<const Rounds *>(rank->arg);
+    const uint32_t times = std::strcmp(rank->stage->kind, "gpu") == 0 ? rounds->gpu : rounds->cpu;
+    const weir_window_opts opts = changed(2, 4, WEIR_MEMORY_DEVICE, rounds->host_ranks);
     weirt_comm c;
-    const uint32_t times = std::strcmp(rank->stage->kind, "gpu") == 0 ? 100 : 1000;
-    const weir_window_opts opts = opts_of(2, 4);
-    bool fine = weirt_comm_open(rank, 0, &c);
-    for (uint32_t i = 0; i < times && fine; i++) {
+    weirt_counts before = {};
+    weir_memory *memory = nullptr;
+    bool fine = weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, 128, nullptr, &memory));
+    for (uint32_t i = 0; i < warm + times && fine; i++) {
         weir_window *window = nullptr;
-        fine = WEIRT_OK(rank, weir_window_create(c.comm, &opts, &window));
+        uint32_t id = 0;
+        fine = WEIRT_OK(rank, weir_window_create(c.comm, &opts, &window)) &&
+               WEIRT_OK(rank, weir_window_register(window, memory, 64, 64, &id));
         weir_window_destroy(window);
+        fine = fine && (i + 1 != warm || weirt_counts_take(rank, &before));
     }
+    if (fine) {
+        weirt_counts_expect(rank, before);
+    }
+    weir_memory_destroy(memory);
     weirt_comm_close(&c);
 }
 
-TEST_P(WindowCreate, AThousandTimes) { weirt_ranks_run(stage(), 2, many_windows, nullptr, 0); }
+TEST_P(WindowCreate, AThousandTimes)
+{
+    const Rounds rounds = { 1000, 100, 0 };
+    weirt_ranks_run(stage(), 2, many_windows, &rounds, sizeof rounds);
+}
+
+TEST_P(WindowCreate, ManyTimesWithAPort)
+{
+    const Rounds rounds = { 100, 20, 1 };
+    weirt_ranks_run(stage(), 2, many_windows, &rounds, sizeof rounds);
+}
 
 enum Fault { ALLOCATION, DEVICE, TRANSPORT };
 

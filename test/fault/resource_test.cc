@@ -5,6 +5,7 @@
 
 #include "test/harness/checks.h"
 #include "test/harness/comm.h"
+#include "test/harness/counts.h"
 #include "test/harness/stage_test.h"
 #include "weir/device/fifo.h"
 
@@ -305,39 +306,11 @@ void nth_fails(weirt_rank *rank)
 
 /* ---- rounds ---------------------------------------------------------------------------------------------- */
 
-struct counts {
-    uint32_t descriptors;
-    uint32_t mappings;
-    uint32_t threads;
-    int64_t allocations;
-    uint64_t resident;
-};
-
-// Counts while no other rank of the process runs, because counting opens files. *out gives the expected number of
-// threads, 0 if it is unknown.
-bool count(weirt_rank *rank, counts *out)
-{
-    bool met = weirt_barrier(rank);
-    if (rank->rank == 0 || rank->stage->processes) {
-        // The sanitizers' allocators map private memory at any time; weir maps only shared memory.
-        bool shared_only = weirt_sanitizer()[0] != 0;
-        uint32_t threads = weirt_count_threads();
-        for (int i = 0; i < 100 && out->threads != 0 && threads > out->threads; i++) {
-            weirt_sleep_ms(10);
-            threads = weirt_count_threads();
-        }
-        *out = { weirt_count_descriptors(), weirt_count_mappings(shared_only), threads, weirt_count_allocations(),
-                 weirt_resident_bytes() };
-    }
-    return weirt_barrier(rank) && met;
-}
-
 void make_rounds(weirt_rank *rank)
 {
     const uint32_t warm = 10;
     uint32_t rounds = *(const uint32_t *)rank->arg;
-    counts before = {};
-    counts after = {};
+    weirt_counts before = {};
     for (uint32_t round = 0; round < warm + rounds; round++) {
         weirt_channel channel;
         bool open = weirt_channel_open(rank, 0, 1024, &channel);
@@ -349,22 +322,11 @@ void make_rounds(weirt_rank *rank)
                    weirt_finish(rank, &channel.pair) && WEIRT_EXPECT(rank, channel.pair.report->wrong == 0);
         }
         weirt_channel_close(rank, &channel);
-        if (!open || (round + 1 == warm && !count(rank, &before))) {
+        if (!open || (round + 1 == warm && !weirt_counts_take(rank, &before))) {
             return;
         }
     }
-    after.threads = before.threads;
-    if (count(rank, &after)) {
-        WEIRT_EXPECT(rank, after.descriptors == before.descriptors);
-        WEIRT_EXPECT(rank, after.allocations == before.allocations);
-        // The C library keeps some stacks and arenas of ended threads.
-        uint32_t spare = weirt_sanitizer()[0] != 0 ? 0 : 50;
-        WEIRT_EXPECT(rank, after.mappings <= before.mappings + spare);
-        // A GPU's driver has its own threads and memory, and sanitizers keep records.
-        bool gpu = std::string(rank->stage->kind) == "gpu";
-        WEIRT_EXPECT(rank, gpu || after.threads == before.threads);
-        WEIRT_EXPECT(rank, gpu || weirt_sanitizer()[0] != 0 || after.resident <= before.resident + ((uint64_t)8 << 20));
-    }
+    weirt_counts_expect(rank, before);
 }
 
 /* ---- fork ------------------------------------------------------------------------------------------------ */
