@@ -264,7 +264,8 @@ WEIR_FN void run_step(const weir_dev_window_rank *self, const weirt_window_step 
     uint32_t made = 0;
     for (; made < (step->times == 0 ? 1 : step->times) && status == WEIR_OK; made++) {
         status = make_call(self, step, made, &taken, group);
-        wrong += status == WEIR_OK && step->call == WEIRT_CALL_TAKE && taken.tag != step->first + made;
+        wrong += status == WEIR_OK && step->call == WEIRT_CALL_TAKE && step->first != WEIR_ANY_TAG &&
+                 taken.tag != step->first + made;
     }
     if (group.rank == group.size - 1) {
         result->status[1] = (int32_t)(wrong == 0 ? status : WEIR_ERR_CORRUPT);

@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 #define WEIRT_WINDOW_RANKS 64 /* most ranks of a window that exchanges, and of a device */
-#define WEIRT_WINDOW_STEPS 16 /* most calls of a rank's script */
+#define WEIRT_WINDOW_STEPS 64 /* most calls of a rank's script */
 
 /* How the data of an exchange goes, and how a rank learns of it. */
 enum {
@@ -82,7 +82,7 @@ typedef struct weirt_window_step {
     uint64_t bytes;
     uint64_t count;
     uint32_t times;
-    uint32_t first; /* the tag that the first take must get */
+    uint32_t first; /* the tag that the first take must get; WEIR_ANY_TAG: takes may get any */
     uint32_t group; /* WEIRT_GROUP_... */
     uint32_t as;    /* 0: the script's rank calls; otherwise rank `as` - 1 of the device */
 } weirt_window_step;
