@@ -48,86 +48,64 @@ WEIR_FN int has_below(const diffusion_args *args, uint32_t index)
            (index + 1 == args->grid.ranks || args->form == FORM_WINDOW);
 }
 
-/* Form `hand`: the block sends a row to the device above (`up`) or below. */
-WEIR_FN weir_status send_by_hand(const diffusion_args *args, int up, uint32_t stage, uint32_t step, weir_coop block)
+/* Sends a row of a rank's part to a row of its neighbour's part, above (`up`) or below. */
+WEIR_FN weir_status send_row(const diffusion_args *args, uint32_t index, int up, uint32_t stage, uint32_t step,
+                             weir_coop group)
 {
     const diffusion_grid *grid = &args->grid;
     const uint32_t field = stage_field(stage, step);
-    /* Offsets in the devices' memories: the part of the last rank begins so far behind that of the first one. */
-    const uint64_t last = (uint64_t)(grid->ranks - 1) * grid->rows * row_bytes(grid);
-    const uint64_t own = row_at(grid, field, up ? 1 : grid->rows) + (up ? 0 : last);
-    const uint64_t other = row_at(grid, field, up ? grid->rows + 1 : 0) + (up ? last : 0);
-    const weir_dev_memory_channel *side = &args->sides[up ? 0 : 1];
-    const weir_status status = weir_dev_memory_channel_put(side, other, own, row_bytes(grid), block);
-    (void)weir_coop_sync(block);
-    if (weir_coop_leads(block)) {
-        weir_dev_memory_channel_signal(side);
+    const uint64_t own = row_at(grid, field, up ? 1 : grid->rows);
+    const uint64_t other = row_at(grid, field, up ? grid->rows + 1 : 0);
+    if (args->form == FORM_WINDOW || args->form == FORM_STEPS) {
+        /* The stage is the tag: no neighbour sends the row of the next step before it has all rows of this one. */
+        const weir_dev_window_rank self = weir_dev_window_at(&args->window, index);
+        return weir_dev_window_put_notify(&self, up ? self.number - 1 : self.number + 1, args->memory, other,
+                                          args->memory, own, row_bytes(grid), stage, group);
+    }
+    if (args->form == FORM_HAND) {
+        /* Offsets in the devices' memories: the part of the last rank begins so far behind that of the first one. */
+        const uint64_t last = (uint64_t)(grid->ranks - 1) * grid->rows * row_bytes(grid);
+        const weir_dev_memory_channel *side = &args->sides[up ? 0 : 1];
+        const weir_status status =
+            weir_dev_memory_channel_put(side, other + (up ? last : 0), own + (up ? 0 : last), row_bytes(grid), group);
+        (void)weir_coop_sync(group);
+        if (weir_coop_leads(group)) {
+            weir_dev_memory_channel_signal(side);
+        }
+        return status;
+    }
+    return WEIR_OK; /* the host or the stream sends it */
+}
+
+/* Sends a stage's rows to the neighbours. Ranks of one device share the row, so only a notification goes: one warp at
+ * the block's end sends it while the others compute. If that fails, the block's next wait returns the error, which is
+ * sticky. */
+WEIR_FN weir_status send_rows(const diffusion_args *args, uint32_t index, uint32_t stage, uint32_t step,
+                              weir_coop block)
+{
+    const uint32_t warp = block.rank / weir_arch_warp_size();
+    const uint32_t last = (block.size - 1) / weir_arch_warp_size();
+    weir_status status = WEIR_OK;
+    for (int up = 1; up >= 0 && status == WEIR_OK; up--) {
+        const int shared = args->form == FORM_WINDOW && index != (up ? 0 : args->grid.ranks - 1);
+        const int sends =
+            up ? stage_sends_up(stage) && has_above(args, index) : stage_sends_down(stage) && has_below(args, index);
+        if (sends && (!shared || warp == (up || last == 0 ? last : last - 1))) {
+            status = send_row(args, index, up, stage, step, shared ? weir_coop_warp(block) : block);
+        }
+        status = shared ? WEIR_OK : status;
     }
     return status;
-}
-
-/* Forms `window` and `steps`: warps at the end of the block send a row while the others compute. A row goes to another
- * device in SENDERS pieces, of a warp each; a block of less than 2 * SENDERS warps sends it as one. Ranks of one device
- * share the row, so one warp sends a notification. */
-enum { SENDERS = 4 };
-
-WEIR_FN uint32_t count_warps(weir_coop block)
-{
-    return (block.size + weir_arch_warp_size() - 1) / weir_arch_warp_size();
-}
-
-WEIR_FN uint32_t count_pieces(const diffusion_args *args, uint32_t index, int up, weir_coop block)
-{
-    const int shared = args->form == FORM_WINDOW && index != (up ? 0 : args->grid.ranks - 1);
-    return shared || count_warps(block) < 2 * SENDERS ? 1 : SENDERS;
-}
-
-/* If a warp's call fails, the next wait of its block returns the error, which is sticky. */
-WEIR_FN void send_pieces(const diffusion_args *args, uint32_t index, int up, uint32_t stage, uint32_t step,
-                         weir_coop block)
-{
-    const diffusion_grid *grid = &args->grid;
-    const uint32_t warps = count_warps(block);
-    const uint32_t pieces = count_pieces(args, index, up, block);
-    const uint32_t first = up || warps == 1 ? 0 : warps < 2 * SENDERS ? 1 : SENDERS; /* counted from the last warp */
-    const uint32_t piece = warps - 1 - block.rank / weir_arch_warp_size() - first;
-    if (piece < pieces) { /* smaller numbers wrap */
-        const uint32_t field = stage_field(stage, step);
-        const uint64_t begin = row_values(grid) * piece / pieces * sizeof(double);
-        const uint64_t end = row_values(grid) * (piece + 1) / pieces * sizeof(double);
-        const uint64_t own = row_at(grid, field, up ? 1 : grid->rows) + begin;
-        const uint64_t other = row_at(grid, field, up ? grid->rows + 1 : 0) + begin;
-        const weir_dev_window_rank self = weir_dev_window_at(&args->window, index);
-        /* The stage is the tag: no neighbour sends the row of the next step before it has all rows of this one. */
-        (void)weir_dev_window_put_notify(&self, up ? self.number - 1 : self.number + 1, args->memory, other,
-                                         args->memory, own, end - begin, stage, weir_coop_warp(block));
-    }
-}
-
-/* Sends a row to the neighbour above (`up`) or below, if the form's kernels do that. */
-WEIR_FN weir_status send_row(const diffusion_args *args, uint32_t index, int up, uint32_t stage, uint32_t step,
-                             weir_coop block)
-{
-    if (args->form == FORM_WINDOW || args->form == FORM_STEPS) {
-        send_pieces(args, index, up, stage, step, block);
-    }
-    return args->form == FORM_HAND ? send_by_hand(args, up, stage, step, block) : WEIR_OK;
 }
 
 /* A stage of a rank: the rows that are sent, the puts, the other rows. */
 WEIR_FN weir_status do_stage(const diffusion_args *args, uint32_t index, uint32_t stage, uint32_t step, weir_coop block)
 {
     const int computes = (args->parts & FORM_COMPUTES) != 0;
-    weir_status status = WEIR_OK;
     if (computes) {
         diffusion_edge(&args->grid, part_of(args, index), stage, step, args->parts == FORM_COMPUTES, block);
     }
-    if (stage_sends_up(stage) && has_above(args, index)) {
-        status = send_row(args, index, 1, stage, step, block);
-    }
-    if (stage_sends_down(stage) && has_below(args, index) && status == WEIR_OK) {
-        status = send_row(args, index, 0, stage, step, block);
-    }
+    const weir_status status = send_rows(args, index, stage, step, block);
     if (computes && status == WEIR_OK) {
         diffusion_rest(&args->grid, part_of(args, index), stage, step, args->parts == FORM_COMPUTES, block);
     }
@@ -145,9 +123,7 @@ WEIR_FN weir_status await_rows(const diffusion_args *args, uint32_t index, uint3
             return form_no_wait(args->cache, block);
         }
         const weir_dev_window_rank self = weir_dev_window_at(&args->window, index);
-        const uint64_t count = (uint64_t)(above ? count_pieces(args, index, 1, block) : 0) +
-                               (uint64_t)(below ? count_pieces(args, index, 0, block) : 0);
-        return weir_dev_window_wait(&self, WEIR_ANY_RANK, stage, count, block);
+        return weir_dev_window_wait(&self, WEIR_ANY_RANK, stage, (uint64_t)above + (uint64_t)below, block);
     }
     if (args->form == FORM_HAND) {
         status = above ? weir_dev_memory_channel_wait_coop(&args->sides[0], block) : WEIR_OK;
