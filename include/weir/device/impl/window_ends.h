@@ -163,9 +163,9 @@ WEIR_FN_COLD weir_status weir_dev_window_request(const weir_dev_window *window, 
     if (bytes == 0) {
         return WEIR_OK;
     }
-    return weir_window_port_post(window, device, type, remote_memory,
+    return weir_window_port_move(window, device, type, remote_memory,
                                  (target - device * window->ranks) * memories[remote_memory].stride + remote_offset,
-                                 local_memory, index * memories[local_memory].stride + local_offset, bytes, 0, more);
+                                 local_memory, index * memories[local_memory].stride + local_offset, bytes, more);
 }
 
 #endif

@@ -81,6 +81,10 @@ WEIR_FN_COLD weir_status weir_window_await_room(const weir_dev_window *window, u
                                                       target, tag));
 }
 
+typedef weir_status weir_window_room_function(const weir_dev_window *window, uint32_t number, uint32_t target,
+                                              uint32_t tag, uint64_t position);
+WEIR_WINDOW_POINTER(weir_window_room_function, weir_window_await_room, weir_window_await_room);
+
 /* Where a sender writes. */
 typedef struct weir_window_ticket {
     char *shared; /* the shared part of the target's device, mapped here; NULL behind a port channel */
@@ -104,7 +108,8 @@ WEIR_FN weir_status weir_window_room(const weir_dev_window *window, uint32_t num
                                      weir_window_ticket ticket)
 {
     return WEIR_UNLIKELY(ticket.position - ticket.taken >= window->count)
-               ? weir_window_await_room(window, number, target, tag, ticket.position)
+               ? WEIR_WINDOW_APART(weir_window_await_room, weir_window_await_room)(window, number, target, tag,
+                                                                                   ticket.position)
                : WEIR_OK;
 }
 
@@ -375,6 +380,10 @@ WEIR_FN_COLD weir_status weir_window_collect_any(const weir_dev_window *window, 
     return weir_window_end_wait(window, index, source, tag, status);
 }
 
+typedef weir_status weir_window_collect_function(const weir_dev_window *window, uint32_t index, uint32_t source,
+                                                 uint32_t tag, uint64_t count);
+WEIR_WINDOW_POINTER(weir_window_collect_function, weir_window_collect_any, weir_window_collect_any);
+
 /* Behind a word that was taken: steps over taken words at the head, reports the head if half of the ring has been taken
  * since the last report, and checks the control block if the wait is due. */
 WEIR_FN_COLD weir_status weir_window_after_take(const weir_dev_window *window, uint32_t index, uint32_t device, int due)
@@ -506,7 +515,7 @@ WEIR_FN weir_status weir_window_collect(const weir_dev_window *window, uint32_t 
                        : WEIR_OK;
         }
     }
-    return weir_window_collect_any(window, index, source, tag, count);
+    return WEIR_WINDOW_APART(weir_window_collect_any, weir_window_collect_any)(window, index, source, tag, count);
 }
 
 /* Subtracts the matches in the rings from `*missing`, up to all of it, and takes nothing. Returns whether the rings can
