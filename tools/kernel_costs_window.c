@@ -1,6 +1,8 @@
-/* kernel_costs_window.c - one minimal kernel for each call of weir/device/window.h, without the port's part. Only
- * tools/kernel-costs uses it, as it does kernel_costs.c. */
+/* kernel_costs_window.c - one minimal kernel for each call of weir/device/window.h, without the port's part unless
+ * kernel_costs_window_port.c includes this file. Only tools/kernel-costs uses both, as it does kernel_costs.c. */
+#if !defined(WINDOW_COSTS_WITH_PORT)
 #define WEIR_WINDOW_NO_PORT
+#endif
 #include "weir/device/kernel.h"
 #include "weir/device/window.h"
 
@@ -52,6 +54,19 @@ WEIR_KERNEL(window_take, window_cost_args)
     weir_dev_notification taken = { 0, 0 };
     (void)weir_dev_window_take(&self, args->target, args->tag, &taken, weir_coop_block(coop));
     *args->taken = taken;
+}
+
+WEIR_KERNEL(window_poll, window_cost_args)
+{
+    const weir_dev_window_rank self = weir_dev_window_at(&args->window, coop.block);
+    args->taken->source =
+        (uint32_t)weir_dev_window_poll(&self, args->target, args->tag, args->count, weir_coop_block(coop));
+}
+
+WEIR_KERNEL(window_flush, window_cost_args)
+{
+    const weir_dev_window_rank self = weir_dev_window_at(&args->window, coop.block);
+    (void)weir_dev_window_flush(&self, args->target, weir_coop_block(coop));
 }
 
 WEIR_KERNEL(window_barrier, window_cost_args) { (void)weir_dev_window_barrier(&args->window, weir_coop_block(coop)); }

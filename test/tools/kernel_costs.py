@@ -45,7 +45,11 @@ def main():
         assert tool["is_heavy"](name, *figures) == heavy, (name, figures)
     sources = tool["SOURCES"]
     assert all(f"src/device/kernels/{name}.c" in sources for name in ("layout", "halo", "table")), sources
-    calls = (tool["ROOT"] / "tools" / "kernel_costs_layout.c").read_text(encoding="utf-8")
+    tools = tool["ROOT"] / "tools"
+    assert all(f"tools/{path.name}" in sources for path in tools.glob("kernel_costs*.c")), sources
+    port = (tools / "kernel_costs_window_port.c").read_text(encoding="utf-8")
+    assert "#define WINDOW_COSTS_WITH_PORT\n" in port, port
+    calls = (tools / "kernel_costs_layout.c").read_text(encoding="utf-8")
     for call in ("memory_channel_put_layout", "memory_channel_get_layout", "halo_put", "halo_wait"):
         assert f"weir_dev_{call}(" in calls, call
 
