@@ -79,17 +79,27 @@ WEIR_FN weir_status call_once(const window_port_args *args, const weir_dev_windo
 {
     const weir_dev_window *window = &args->window;
     const uint32_t ranks = window->ranks;
+    const uint32_t last = (window->devices - 1) * ranks;
+    const uint32_t each[] = { WINDOW_PORT_WAIT, WINDOW_PORT_SEND, WINDOW_PORT_FLUSH };
+    const uint32_t op = args->op == WINDOW_PORT_EACH ? each[self->index] : args->op;
     weir_status status = WEIR_OK;
-    if (args->op == WINDOW_PORT_ONE && self->number == 0) {
+    if (op == WINDOW_PORT_ONE && self->number == 0) {
         status = weir_dev_window_put_notify(self, ranks, args->arrived, 1, args->leaves, 1, args->bytes, 0, block);
     }
-    if (args->op == WINDOW_PORT_SEND) {
-        for (uint32_t i = 0; i < args->rounds && status == WEIR_OK && self->number == 0; i++) {
-            status = weir_dev_window_notify(self, ranks, i, block);
+    if (op == WINDOW_PORT_SEND) {
+        for (uint32_t i = 0; i < args->rounds && status == WEIR_OK; i++) {
+            status = weir_dev_window_notify(self, last, i, block);
         }
         return status;
     }
-    if (args->op != WINDOW_PORT_FLOOD) {
+    if (op == WINDOW_PORT_FLUSH) {
+        while (status == WEIR_OK) {
+            (void)weir_dev_window_put(self, last, args->arrived, 1, args->leaves, 1, args->bytes, block);
+            status = weir_dev_window_flush(self, last, block);
+        }
+        return status;
+    }
+    if (op != WINDOW_PORT_FLOOD) {
         return status == WEIR_OK ? weir_dev_window_wait(self, WEIR_ANY_RANK, 99, 1, block) : status;
     }
     for (uint32_t i = 0; i < args->rounds && status == WEIR_OK && self->index < 2; i++) {

@@ -20,8 +20,12 @@ enum {
     WINDOW_PORT_WAIT,
     /* Rank 0 of device 0 puts once to rank 0 of device 1 and notifies it. Then each rank waits as above. */
     WINDOW_PORT_ONE,
-    /* Rank 0 of device 0 sends `rounds` notifications to rank 0 of device 1. */
+    /* Each rank sends `rounds` notifications to rank 0 of the last device. */
     WINDOW_PORT_SEND,
+    /* Each rank puts to rank 0 of the last device and flushes, until the flush fails. */
+    WINDOW_PORT_FLUSH,
+    /* The first three ranks wait, send and flush, each in a block of its own. */
+    WINDOW_PORT_EACH,
     /* The blocks meet those of all devices. status[i] is that of block i. */
     WINDOW_PORT_BARRIER
 };
