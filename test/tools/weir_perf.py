@@ -252,7 +252,7 @@ def log(program):
                            ("device", "transport ipc has no queues that kernels post to")):
         found = lines(["port", "--device", "cpu", "-n", "3", "-w", "1", "--sizes", "1K"], WEIR_PORT_ENGINE=engine)
         for rank, peer in ((0, 1), (1, 0)):
-            expect_once(found, f"port channel of rank {rank} to rank {peer}: kernels' transfers go through the proxy: "
+            expect_once(found, f"port channel of rank {rank} to rank {peer}: kernels' requests go through the proxy: "
                                + reason)
 
 

@@ -1,7 +1,7 @@
 /* port_line.c - kernels of a port channel that post by themselves; see port_line.h.
  *
  * Open asks the transport's engine for its view of the queue. If it has none, or WEIR_PORT_ENGINE asks for the proxy,
- * transfers of kernels go through the proxy, and a log line says why; with device-only the channel fails instead. If it
+ * requests of kernels go through the proxy, and a log line says why; with device-only the channel fails instead. If it
  * has one, the line gets two cells: the kernels' state of the queue in device memory, and a board in host memory. Fill
  * writes view, cells and the first memories into the handle. Through the board the host passes the table of attached
  * memories to kernels, and kernels pass a request that they refused to the host. */
@@ -61,7 +61,7 @@ weir_status weiri_port_line_open(weiri_port_line *line, const weir_semaphore *se
     if (weiri_env_engine(&env) == WEIRI_ENGINE_PROXY) {
         if (weiri_comm_logs_first(comm, peer, WEIRI_LOGGED_PROXY)) {
             weiri_log(WEIR_LOG_INFO,
-                      "port channel of rank %u to rank %u: kernels' transfers go through the proxy: "
+                      "port channel of rank %u to rank %u: kernels' requests go through the proxy: "
                       "WEIR_PORT_ENGINE asks for no other engine",
                       comm->rank, peer);
         }
@@ -73,7 +73,7 @@ weir_status weiri_port_line_open(weiri_port_line *line, const weir_semaphore *se
     if (status == WEIR_ERR_UNSUPPORTED && weiri_env_engine(&env) == WEIRI_ENGINE_DEVICE) {
         snprintf(line->missing, sizeof line->missing, "%s", weir_last_error());
         if (weiri_comm_logs_first(comm, peer, WEIRI_LOGGED_FALLBACK)) {
-            weiri_log(WEIR_LOG_INFO, "port channel of rank %u to rank %u: kernels' transfers go through the proxy: %s",
+            weiri_log(WEIR_LOG_INFO, "port channel of rank %u to rank %u: kernels' requests go through the proxy: %s",
                       comm->rank, peer, line->missing);
         }
         return WEIR_OK;
