@@ -5,6 +5,9 @@ import subprocess
 import sys
 
 VALGRIND, PROGRAM, MOST = sys.argv[1:]
+if VALGRIND.endswith("-NOTFOUND"):
+    print("valgrind is not installed")
+    sys.exit(77)
 
 
 def count(trips):
