@@ -1,9 +1,9 @@
 /* weir/base.h - what every host header of weir needs: export and result attributes, and common limits.
  *
  * Conventions of all host headers:
- *   - Outputs come last and are set only on success.
+ *   - Outputs come last and are set only on success, unless a function says otherwise.
  *   - weir_N_create makes a noun N, weir_N_destroy ends it; destroying NULL does nothing, and a create that
- *     failed needs no cleanup. A child keeps a reference on its parents, so the order of destruction is free.
+ *     failed needs no cleanup. A child keeps a reference on its parents, so they may be destroyed first.
  *   - A NULL object is WEIR_ERR_INVALID. Getters return 0, NULL or false for it, and fill the caller's struct with
  *     zeros.
  *   - An opts struct begins with `size`, its sizeof; a zero field and a NULL pointer mean the default. WEIR_OPTS makes

@@ -16,8 +16,8 @@
  * earlier job left, and removes it when all have joined. The others wait for it until their deadline, and do not use
  * one that is not a regular file of their own user or that others can open. One path serves one job at a time.
  *
- * Both ends of every connection prove that they know the job's key, and what the connection is for, before anything
- * else that comes on it is used. All that follows is sealed. A stranger on the path can read it. A rank notices what a
+ * Both ends of every connection prove that they know the job's key and what the connection is for. They use no data
+ * before that. All that follows is sealed. A stranger on the path can read it. A rank notices what a
  * stranger has altered, replayed, reordered or put in, and its calls fail with WEIR_ERR_AUTH. Foreign connections are
  * dropped and logged once. Rendezvous by address needs a key, WEIR_KEY or opts.key. It is random bytes and not a
  * password, because a stranger who holds the meeting address may try passwords:

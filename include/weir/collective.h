@@ -5,17 +5,16 @@
  *     ...
  *     weir_collective_destroy(collective);
  *
- * create makes what operations need. An operation then launches one kernel, or a few between hosts: it allocates
+ * create makes what operations need. An operation then launches one kernel, or a few between hosts. It allocates
  * nothing, except at the first call on a stream, does not wait on the host, and can be recorded in a graph and
- * replayed. One call is an exception:
+ * replayed.
  *
- * The default staging (opts.staging_bytes) grows once, in the first call that needs more. The host waits in this call
- * until all ranks have made it. Exchange, send and recv do not let the staging grow, but use it once it has grown.
- * Calls that are recorded in a graph do not let it grow either; they use what is there. So all ranks record a call of
- * all ranks at the same place in the order of the calls, or none does. If the staging cannot grow on one rank, the call
- * returns the error on all ranks, and its results are undefined; the collective then works with the staging that it
- * has. opts.staging_bytes or WEIR_STAGING prevents growth. A program sets one of them if it records or exchanges large
- * data without such a call before, or makes the calls of several ranks from one thread.
+ * One call waits on the host: the first that needs more than the default staging (opts.staging_bytes), until all ranks
+ * have made it. The staging grows in this call, once (docs/collectives.md). Exchange, send, recv and recorded calls do
+ * not let it grow. So either all ranks record a call, at the same place in the order of calls, or none does. Set
+ * opts.staging_bytes or WEIR_STAGING, which prevent growth, if a program records or exchanges large data without such a
+ * call before, or makes the calls of several ranks from one thread. If the staging cannot grow on one rank, the call
+ * returns the error on all ranks, and its results are undefined; later calls work with the staging that is there.
  *
  * Ranks that map each other's memory form a host; without transport ipc (WEIR_TRANSPORT) each rank is a host. All hosts
  * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v.
@@ -113,13 +112,13 @@ WEIR_API void weir_collective_destroy(weir_collective *collective);
 /* Destroys the collective also while its kernels are queued or in graphs that live on. Returns at once. A kernel that
  * has begun goes on, and fails at its deadline if it misses other ranks. A kernel that begins later, queued or in a
  * graph, ends in WEIR_ERR_INVALID, which becomes the communicator's error; it accesses no memory of the collective.
- * That memory is freed when the work has ended that is now on the streams of the collective's operations. The streams
+ * That memory is freed once the work that is now on the streams of the collective's operations has ended. The streams
  * must exist, unless weir_stream_destroy has destroyed them. If one of them records a graph now, the memory is freed
  * when weir_stream_destroy destroys that stream; if weir did not make the stream, the memory is never freed, and an
- * error is logged. A graph with kernels of the collective that runs now must run on one of these streams. Of more than
- * 32, the collective forgets those on which its latest call has ended. For cudaStreamPerThread the stream of the
- * calling thread counts. No graph with copies of WEIR_FORM_COPIES may be launched any more: nothing stops the copies. A
- * second call for the same collective does nothing, on any thread. */
+ * error is logged. A graph with kernels of the collective that runs now must run on one of these streams. The
+ * collective knows 32 streams; beyond these it forgets those on which its latest call has ended. For
+ * cudaStreamPerThread the stream of the calling thread counts. No graph with copies of WEIR_FORM_COPIES may be launched
+ * any more: nothing stops the copies. A second call for the same collective does nothing, on any thread. */
 WEIR_API void weir_collective_abandon(weir_collective *collective);
 
 WEIR_API uint32_t weir_collective_rank(const weir_collective *collective);
@@ -131,12 +130,12 @@ WEIR_API uint64_t weir_collective_bytes(const weir_collective *collective);
  * call. 0 leaves the choice to the tuning file and the library.
  *
  * WEIR_FORM_COPIES: copy engines move the data of allgather, all_to_all, broadcast, gather and scatter among the ranks
- * of one host. At most one block of one warp waits. Of an allreduce, a kernel by slots joins a part
- * on each rank, and copy engines gather the parts. recv is in registered memory, at the same offset on all ranks, and
- * every rank gives it, also where it receives nothing. all_to_all and scatter are not in place. WEIR_ERR_UNSUPPORTED
- * otherwise, for other reductions, exchange, send, recv, parts, allgather_v, reduce_scatter_v, all_to_all_v, gather_v
- * and scatter_v, between hosts, and if the driver does not store values in the order of a stream. A collective of one
- * rank ignores the form. An error of the device may come after the first launch. After an error of the communicator the
+ * of one host. At most one block of one warp waits. For an allreduce a kernel by slots reduces one part on each rank,
+ * and copy engines then gather the parts. recv is in registered memory, at the same offset on all ranks, and every rank
+ * gives it, also where it receives nothing. all_to_all and scatter are not in place. WEIR_ERR_UNSUPPORTED otherwise,
+ * for other reductions, exchange, send, recv, parts, allgather_v, reduce_scatter_v, all_to_all_v, gather_v and
+ * scatter_v, between hosts, and if the driver does not store values in the order of a stream. A collective of one rank
+ * ignores the form. An error of the device may come after the first launch. After an error of the communicator the
  * contents of recv are undefined: copies that are on the stream cannot be stopped. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *collective, weir_collective_form form,
                                                           uint32_t blocks);
@@ -165,7 +164,8 @@ WEIR_API WEIR_NODISCARD weir_status weir_collective_set_factor(weir_collective *
  * Inside a host, large data goes straight between registered memories, if it has the same offset in the memory of every
  * rank: what allgather, broadcast and all_to_all receive; between two ranks, and among more with a limit of up to 16
  * blocks, also what reduce_scatter sends, and what allreduce sends and receives if both are registered. In an exchange
- * it is what a rank receives, at any offset. All other data goes through the collective's memory. */
+ * only the receiver's buffer must be registered, and its offset may differ. All other data goes through the
+ * collective's memory. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_register(weir_collective *collective, weir_memory *memory);
 /* Every rank of the group ends the registration of its memory, in the same order as all calls. The memory may then be
  * freed. A graph with a kernel that moves data straight between these memories ends in WEIR_ERR_INVALID, the
@@ -270,7 +270,7 @@ typedef struct weir_transfer {
  * and a call with n = 0 does nothing. A send may complete before its receive runs, if it fits the collective's memory;
  * otherwise it waits for the receive, until the deadline. Between hosts a transfer passes through memory of a rank of
  * the receiver's host, which need not make a call. So destroy the collective after the transfers of all ranks have
- * ended. What a rank sends to itself, it receives in the same call. The buffer of a receive must not overlap another
+ * ended. A rank that sends to itself receives in the same call. The buffer of a receive must not overlap another
  * buffer of the call, except that a rank may receive from itself in place. WEIR_ERR_INVALID names the transfer, and
  * nothing is launched. */
 WEIR_API WEIR_NODISCARD weir_status weir_exchange(weir_collective *collective, const weir_transfer *transfers,

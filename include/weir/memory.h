@@ -35,10 +35,11 @@ typedef struct weir_memory weir_memory;
 
 typedef struct weir_memory_opts {
     size_t size;
-    weir_memory_kind kind;  /* for allocate, as the next two, which need WEIR_MEMORY_HOST */
-    bool huge_pages;        /* pages of 2 MiB if the system has enough (vm.nr_hugepages); the log says at level info
-                               which pages it got */
-    uint32_t touch_threads; /* threads that write to all pages before allocate returns, at most 64; 0: none */
+    weir_memory_kind kind; /* this and the next two are only for weir_memory_allocate */
+    bool huge_pages;       /* needs WEIR_MEMORY_HOST; pages of 2 MiB if the system has enough (vm.nr_hugepages); the log
+                              says at level info which pages it got */
+    uint32_t touch_threads; /* needs WEIR_MEMORY_HOST; threads that write to all pages before allocate returns, at most
+                               64; 0: none */
 } weir_memory_opts;
 
 /* Most bytes of a handle. */

@@ -113,18 +113,18 @@ typedef struct weir_table_call_opts {
  * planes leave the memory of a part. */
 WEIR_API WEIR_NODISCARD weir_status weir_table_gather(weir_table *table, const void *ids, weir_ids type, uint64_t count,
                                                       void *out, const weir_table_call_opts *opts, void *stream);
-/* Copies rows + i * pitch to row ids[i]. Of equal ids one of the rows is there afterwards, whole in each aligned 16
- * bytes in the form AUTO. */
+/* Copies rows + i * pitch to row ids[i]. If ids are equal, one of their rows is there afterwards; in the form AUTO each
+ * aligned 16 bytes come from one row. */
 WEIR_API WEIR_NODISCARD weir_status weir_table_scatter(weir_table *table, const void *ids, weir_ids type,
                                                        uint64_t count, const void *rows,
                                                        const weir_table_call_opts *opts, void *stream);
 
-/* From here on in stream order, copies of these rows are in device memory, and those of an earlier call are not.
- * Gathers read the copies; of rows with planes they do so where all planes lie in the row. Scatters to this table, also
- * those of kernels (weir/device/table.h), store to the row and its copy. If anything else changes a row, its copy stays
- * stale until the next call. Negative ids are skipped, equal ids have one copy, and ids out of range are counted. Call
- * with 0 ids before rows are changed otherwise. Puts three kernels on the stream and can be captured; calls of other
- * streams that use the table must be ordered with it. WEIR_ERR_LIMIT: more than opts.cache_rows ids. */
+/* Replaces the copies of rows in device memory by copies of these rows, in the order of the stream. Gathers read the
+ * copies; of rows with planes they do so where all planes lie in the row. Scatters to this table, also those of kernels
+ * (weir/device/table.h), store to the row and its copy. If anything else changes a row, its copy stays stale until the
+ * next call. Negative ids are skipped, equal ids have one copy, and ids out of range are counted. Before anything else
+ * changes rows, call this with 0 ids. Puts three kernels on the stream and can be captured; calls of other streams that
+ * use the table must be ordered with it. WEIR_ERR_LIMIT: more than opts.cache_rows ids. */
 WEIR_API WEIR_NODISCARD weir_status weir_table_cache(weir_table *table, const void *ids, weir_ids type, uint64_t count,
                                                      void *stream);
 

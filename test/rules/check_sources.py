@@ -61,7 +61,7 @@ LAYERS = (
     ("examples/mpi", ("box.h",)),
     ("examples", ("weir/", "../../common/")),
     ("tools/swnic", ("swnic.h", "src/transport/ib/prm.h")),
-    ("tools", ("weir/", "tools/perf/", "tools/kernel_costs_window.c", "weir_perf_commit.h")),
+    ("tools", ("weir/", "tools/", "weir_perf_commit.h")),
 )
 PUBLIC_SYSTEM_HEADERS = {"stdbool.h", "stddef.h", "stdint.h"}
 

@@ -26,7 +26,7 @@
  * If the peer's memory is mapped here, the calling threads do transfers of up to direct_bytes themselves while no
  * request of the channel is queued (channels of two ranks on one device do so for all transfers). The part of a thread
  * is then done when its call returns. The calling threads send signals themselves, too. Either way the peer sees the
- * same order. Groups that cannot meet, and groups whose blocks meet each by itself, always request transfers.
+ * same order. Groups that cannot meet, and groups of weir_coop_blocks, always request transfers.
  *
  * The leader's put or get may return while other threads of its group still copy. A group of more than one thread
  * therefore calls weir_coop_sync after it: before signal or flush, before a ticket covers all bytes, before the source

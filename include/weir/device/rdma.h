@@ -12,11 +12,11 @@
  * weir_dev_rdma_reserve, a weir_dev_rdma_write for each, weir_dev_rdma_finish.
  *
  * An entry without WEIR_RDMA_SIGNALLED has no completion, except at each quarter of the queue, to free its room.
- * Completions are read when a thread needs room or waits, by one thread for all.
+ * A thread that needs room, or that waits, reads the completions for all threads.
  *
- * The formats are in impl/mlx5.h. What reads completions and rings is in impl/rdma_queue.h, what waits for room and for
- * a turn in impl/rdma_room.h, and what posts several entries or for several threads in impl/rdma_post.h. Entry,
- * doorbell record and doorbell are stored in this order, as libmlx5 of rdma-core does.
+ * impl/mlx5.h has the formats. impl/rdma_queue.h reads completions and rings, impl/rdma_room.h waits for room and for a
+ * turn, and impl/rdma_post.h posts several entries, or for several threads. Entry, doorbell record and doorbell are
+ * stored in this order, as libmlx5 of rdma-core does.
  *
  * Order:     entries are carried out in the order of their positions. The NIC sees memory that the poster wrote, or
  *            had synchronized with, before the ring. A signal is visible at the peer after all earlier puts and values.

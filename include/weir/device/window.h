@@ -33,8 +33,8 @@
  * Groups:    a thread, a warp, a block, or a grid with a barrier. All threads of the group make each call with the same
  *            arguments, and get the same status. Other groups get WEIR_ERR_INVALID, and nothing happens. put and get
  *            do not meet: they have no barrier of the group. Over a port channel the leader requests them, and the
- *            leader alone gets an error. It must still make the group's next call that meets, usually flush, which
- *            returns the error to all threads.
+ *            leader alone gets an error. It must still take part in the group's next call that meets, usually flush,
+ *            which returns the error to all threads.
  * Order:     a rank that has waited for a notification sees the data of put_notify, all earlier puts of that source to
  *            its device and, if the devices map each other's memory, all writes that happened before it. A group's
  *            notify covers its puts. The source of a put may be overwritten, and data of a get read, after a barrier
