@@ -3,9 +3,9 @@
 
 A file uses the files that it includes, and the weir functions and data that its object file refers to. These must be in
 its own folder or in a folder below it (FOLDERS of check_sources.py). Files of different folders, including subfolders,
-must not call or include each other in a circle. Neither must the leaves in src/host/base. A registry refers to the
-function tables of its entries; tables are data and close no circle. The functions that kernels call on the CPU are
-declared in include/weir/device, below everything."""
+must not call or include each other in a circle; nor must headers of include. Neither must the leaves in src/host/base.
+A registry refers to the function tables of its entries; tables are data and close no circle. The functions that kernels
+call on the CPU are declared in include/weir/device, below everything."""
 import os
 import pathlib
 import re
@@ -70,8 +70,9 @@ def violations(root, objects):
     home = {symbol: (name, kind) for name, (defined, _) in objects.items() for symbol, kind in defined.items()
             if symbol not in FOR_KERNELS}
     edges = {}
-    for name, _, ours, _ in includes(root, "src"):
-        if ours and ours.startswith("src/") and unit(ours) != unit(name):
+    for name, _, ours, _ in includes(root, "include", "src"):
+        ours = "include/" + ours if ours and ours.startswith("weir/") else ours
+        if ours and ours.startswith(name.split("/")[0] + "/") and unit(ours) != unit(name):
             edges.setdefault(unit(name), {})[unit(ours)] = "includes it"
     for name, (_, needed) in sorted(objects.items()):
         row = folder_of(name)

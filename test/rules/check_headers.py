@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Every public header compiles by itself: check_headers.py ROOT COMPILER [FLAG...].
 
+A header that another one includes at its end, behind functions, has bodies of that header's calls. It compiles with
+that header, and no other header may include it.
+
 Compilers but nvcc only check the syntax. nvcc compiles all headers together, for the GPU and for the CPU, and for the
 GPU each header by itself whose text depends on nvcc. The others have the same text and the same includes for nvcc as
 for a C++ compiler, which compiles each by itself; nvcc would take half a second for each to read its own headers."""
@@ -48,18 +51,28 @@ def conditional_includes(text):
             yield rest
 
 
+def tails(texts):
+    """The headers that others include behind functions, each with the headers that include it, anywhere."""
+    behind = {header for text in texts.values()
+              for header in re.findall(r'^#include "(weir/[^"]+)"', text[text.find("\nWEIR_FN"):], flags=re.M)
+              if "\nWEIR_FN" in text}
+    return {tail: [name for name, text in texts.items() if f'#include "{tail}"' in text] for tail in behind}
+
+
 def main():
     root, command = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
-    headers = sorted(path.relative_to(root / "include").as_posix() for path in (root / "include").rglob("*.h"))
+    texts = {path.relative_to(root / "include").as_posix(): path.read_text(encoding="utf-8")
+             for path in sorted((root / "include").rglob("*.h"))}
+    bodies = tails(texts)
+    headers = [header for header in texts if header not in bodies]
     jobs = [(header, [header], "-ptx") for header in headers]
-    results = []
+    results = [(tail, 1, f"included by {', '.join(names)}") for tail, names in bodies.items() if len(names) > 1]
     if is_nvcc(command):
-        texts = {header: (root / "include" / header).read_text(encoding="utf-8") for header in headers}
         dependent = [header for header in headers if depends_on_nvcc(texts[header])]
         jobs = [(header, [header], "-ptx") for header in dependent]
         jobs += [("all headers for the GPU", headers, "-ptx"), ("all headers for the CPU", headers, "-cuda")]
-        results = [(header, 1, f"includes {include} under a condition: the includes of others would depend on nvcc")
-                   for header in dependent for include in conditional_includes(texts[header])]
+        results += [(header, 1, f"includes {include} under a condition: the includes of others would depend on nvcc")
+                    for header in dependent for include in conditional_includes(texts[header])]
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
         results += pool.map(lambda job: compile_headers(job[0], job[1], root, folder, command, job[2]), jobs)
     failed = [header for header, status, _ in results if status != 0]

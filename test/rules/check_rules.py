@@ -164,6 +164,21 @@ class Rules(unittest.TestCase):
             "src/transport/transport.c": ({"weiri_transport": "T"}, {"weiri_ib"})}))
         self.assertIn("    src/transport/ib/ib -> src/transport/transport: includes it", found)
 
+    def test_circles_of_device_headers_are_found(self):
+        found = self.check(lambda root: check_calls.violations(root, {}),
+                           **{"include/weir/device/rdma.h": '#include "weir/device/impl/post.h"\n',
+                              "include/weir/device/impl/post.h": '#include "weir/device/rdma.h"\n'})
+        self.assertEqual(found, ["a circle through folders:",
+                                 "    include/weir/device/impl/post -> include/weir/device/rdma: includes it",
+                                 "    include/weir/device/rdma -> include/weir/device/impl/post: includes it"])
+
+    def test_headers_of_bodies_have_one_owner(self):
+        owner = '#include "weir/a.h"\n\nWEIR_FN int b(void);\n\n#include "weir/impl/c.h"\n'
+        texts = {"weir/b.h": owner, "weir/a.h": "\nWEIR_FN int a(void);\n", "weir/impl/c.h": ""}
+        self.assertEqual(check_headers.tails(texts), {"weir/impl/c.h": ["weir/b.h"]})
+        texts["weir/d.h"] = '#include "weir/impl/c.h"\n'
+        self.assertEqual(check_headers.tails(texts), {"weir/impl/c.h": ["weir/b.h", "weir/d.h"]})
+
     def test_circles_of_leaves_are_found(self):
         found = self.calls({"src/host/base/env.c": ({"weiri_env": "T"}, {"weiri_log"}),
                             "src/host/base/log.c": ({"weiri_log": "T"}, {"weiri_env"})})

@@ -1,12 +1,11 @@
 /* weir/device/impl/port_move.h - puts and gets of a port channel, by a request or by the calling threads.
  *
- * weir/device/port_channel.h declares the calls, and includes this header at its end: the bodies need what it defines.
+ * weir/device/port_channel.h declares the calls, and includes this header at its end. The bodies need what it defines.
+ * No other file includes this header.
  *
  * Order, Threads, Blocking, Errors: as weir/device/port_channel.h. */
 #ifndef WEIR_DEVICE_IMPL_PORT_MOVE_H
 #define WEIR_DEVICE_IMPL_PORT_MOVE_H
-
-#include "weir/device/port_channel.h"
 
 /* A put or a get with modifiers, between remote and local. If the group moves the bytes itself, it signals after all of
  * them, and its ticket also covers requests that are still queued. */

@@ -1,12 +1,11 @@
 /* weir/device/impl/rdma_inbox.h - takes notices out of an inbox.
  *
- * weir/device/rdma_notice.h declares the calls, and includes this header at its end: the bodies need what it defines.
+ * weir/device/rdma_notice.h declares the calls, and includes this header at its end. The bodies need what it defines.
+ * No other file includes this header.
  *
  * Order, Threads, Blocking, Errors: as weir/device/rdma_notice.h. */
 #ifndef WEIR_DEVICE_IMPL_RDMA_INBOX_H
 #define WEIR_DEVICE_IMPL_RDMA_INBOX_H
-
-#include "weir/device/rdma_notice.h"
 
 /* Takes the next notice: WEIR_OK, WEIR_PENDING without one, or WEIR_ERR_REMOTE. An entry that reports a failure
  * stays in the inbox: the next call finds it too. */

@@ -1,12 +1,11 @@
 /* weir/device/impl/rdma_post.h - transfers of any size, signals, and posts of groups to a queue pair.
  *
- * weir/device/rdma.h declares these calls, and includes this header at its end: the bodies need what it defines.
+ * weir/device/rdma.h declares these calls, and includes this header at its end. The bodies need what it defines.
+ * No other file includes this header.
  *
  * Order, Threads, Blocking, Errors: as weir/device/rdma.h. */
 #ifndef WEIR_DEVICE_IMPL_RDMA_POST_H
 #define WEIR_DEVICE_IMPL_RDMA_POST_H
-
-#include "weir/device/rdma.h"
 
 /* ---- messages -------------------------------------------------------------------------------------------- */
 
