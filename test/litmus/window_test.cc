@@ -351,8 +351,11 @@ struct GroupPut : Blocks {
 
 TEST(LitmusWindow, APutNotifySendsWhatAllThreadsWrote) { holds<GroupPut>(MAPPED_ORDERS | WEIRT_WEAK_NO_BARRIER); }
 
-// put has no barrier; the next notify, or put_notify of no bytes, covers the parts of all threads.
-template <bool empty> struct GroupNotify : Blocks {
+// put has no barrier. The next notify of the group, or its put_notify of no bytes, covers the parts of all threads; a
+// notify of one thread does not.
+enum class Speaker { NOTIFY, EMPTY_PUT_NOTIFY, ONE_THREAD };
+
+template <Speaker speaker> struct GroupNotify : Blocks {
     void thread(uint32_t i)
     {
         const weir_dev_window_rank self = at(i / 2, 0);
@@ -360,8 +363,14 @@ template <bool empty> struct GroupNotify : Blocks {
             write(part(0, 2 * i), 5 + i);
             check(weir_coop_sync(coop(i)));
             check(weir_dev_window_put(&self, 1, 0, 0, 0, 0, 32, coop(i)));
-            check(empty ? weir_dev_window_put_notify(&self, 1, 0, 0, 0, 0, 0, 4, coop(i))
-                        : weir_dev_window_notify(&self, 1, 4, coop(i)));
+            if (speaker == Speaker::ONE_THREAD) {
+                if (i == 0) {
+                    notify(0, 1, 4);
+                }
+            } else {
+                check(speaker == Speaker::NOTIFY ? weir_dev_window_notify(&self, 1, 4, coop(i))
+                                                 : weir_dev_window_put_notify(&self, 1, 0, 0, 0, 0, 0, 4, coop(i)));
+            }
         } else {
             check(weir_dev_window_wait(&self, 0, 4, 1, coop(i)));
             seen[i] = read(part(1, 0)) * 10 + read(part(1, 2));
@@ -372,12 +381,12 @@ template <bool empty> struct GroupNotify : Blocks {
 
 TEST(LitmusWindow, ANotifyCoversThePutsOfAllThreads)
 {
-    holds<GroupNotify<false>>(MAPPED_ORDERS | WEIRT_WEAK_NO_BARRIER);
+    holds<GroupNotify<Speaker::NOTIFY>>(MAPPED_ORDERS | WEIRT_WEAK_NO_BARRIER);
 }
 
 TEST(LitmusWindow, APutNotifyOfNoBytesCoversThePutsOfAllThreads)
 {
-    holds<GroupNotify<true>>(MAPPED_ORDERS | WEIRT_WEAK_NO_BARRIER);
+    holds<GroupNotify<Speaker::EMPTY_PUT_NOTIFY>>(MAPPED_ORDERS | WEIRT_WEAK_NO_BARRIER);
 }
 
 // Ranks 0 and 1 of one device have the same part. A put_notify from a place to itself copies nothing, and the other
@@ -639,22 +648,7 @@ TEST(LitmusWindow, APutDoesNotFreeItsSourceForOtherThreads) { fails<EarlyOverwri
 
 // Both threads of a block put. The first one then notifies alone, so the words that the second one copied may be
 // missing.
-struct OneSpeaks : Blocks {
-    void thread(uint32_t i)
-    {
-        const weir_dev_window_rank self = at(i / 2, 0);
-        if (i < 2) {
-            write(part(0, 2 * i), 5 + i);
-            check(weir_coop_sync(coop(i)));
-            check(weir_dev_window_put(&self, 1, 0, 0, 0, 0, 32, coop(i)));
-            if (i == 0) {
-                notify(0, 1, 4);
-            }
-        } else {
-            check(weir_dev_window_wait(&self, 0, 4, 1, coop(i)));
-            seen[i] = read(part(1, 0)) * 10 + read(part(1, 2));
-        }
-    }
+struct OneSpeaks : GroupNotify<Speaker::ONE_THREAD> {
     bool right() const { return seen[2] != 50; }
 };
 
