@@ -1,5 +1,5 @@
-// What the tests of windows over communicators share: the ways to reach other devices, and scripts of calls. A case
-// runs once a stage and a way.
+// The tests of windows over communicators share this header: the ways to reach other devices, and scripts of calls. A
+// case runs once a stage and a way.
 #ifndef WEIRT_WINDOW_WAYS_H
 #define WEIRT_WINDOW_WAYS_H
 

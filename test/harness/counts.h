@@ -1,4 +1,5 @@
-// What a process of a test holds: many rounds that create and destroy something must leave it as it was; C++ only.
+// Counts what a process of a test holds. Many rounds that create and destroy something must leave the counts as they
+// were. C++ only.
 //
 //     weirt_counts before = {};
 //     ...                                                a few rounds, which fill caches

@@ -51,7 +51,7 @@ WEIR_KERNEL(port_get, port_args)
     }
 }
 
-/* What a trip posts: put and signal as one request or as two, or signals alone. */
+/* A trip posts put and signal as one request or as two, or signals alone. */
 typedef enum port_post { PORT_ONE, PORT_TWO, PORT_SIGNAL } port_post;
 
 WEIR_FN void port_rounds(const port_args *args, weir_coop coop, port_post post)
