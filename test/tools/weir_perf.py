@@ -41,6 +41,13 @@ def start(program, *arguments, **environment):
                           env={**os.environ, **environment})
 
 
+def skip_without_ofi(result):
+    missing = re.search("no transport joins the two ranks: (ofi: .*)", result.stdout)
+    if missing:
+        print(missing.group(1))
+        sys.exit(SKIPPED)
+
+
 def measure(program, *arguments):
     """Runs the program. Returns its JSON, after checking that all files agree."""
     with tempfile.TemporaryDirectory() as folder:
@@ -321,20 +328,37 @@ def fifo(program):
 
 
 def port(program):
-    """Transfers by a proxy: a row for each case, way and size, with consistent times."""
+    """Transfers of port channels: a row for each case, way and size, with consistent times. Packets end at 64 KiB."""
+    rows = port_rows(program, "1K,5000,64K,70000")
+    ways = [("proxy", 1024), ("direct", 1024), ("proxy", 5000), ("proxy", 65536), ("proxy", 70000)]
+    expect([(row["what"], row["via"], row["bytes"]) for row in rows] ==
+           [(what, *way) for what in ("put_signal", "get", "trip") for way in ways] +
+           [("packets", "direct", size) for size in (1024, 5000, 65536)] +
+           [("trip_apart", *way) for way in ways] + [("trip_signal", "proxy", 0)], "rows")
+
+
+def port_ofi(program):
+    """The same over a transport that maps no memory of the peer: the proxy moves everything, packets too."""
+    rows = port_rows(program, "9,1K", WEIR_TRANSPORT="ofi")
+    expect([(row["what"], row["via"], row["bytes"]) for row in rows] ==
+           [(what, "proxy", size) for what in ("put_signal", "get", "trip", "packets", "trip_apart")
+            for size in (9, 1024)] + [("trip_signal", "proxy", 0)], "rows")
+
+
+def port_rows(program, sizes, **environment):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "results.json")
-        result = start(program, "port", "--device", "cpu", "-n", "3", "-w", "1", "--sizes", "1K,5000", "--json", path)
+        result = start(program, "port", "--device", "cpu", "-n", "3", "-w", "1", "--sizes", sizes, "--json", path,
+                       **environment)
         print(result.stdout)
+        skip_without_ofi(result)
         expect(result.returncode == 0, f"status {result.returncode}")
         with open(path, encoding="utf-8") as file:
             rows = json.load(file)["rows"]
-    expect([(row["what"], row["via"], row["bytes"]) for row in rows] ==
-           [(what, via, size) for what in ("put_signal", "get", "trip", "trip_apart")
-            for via, size in (("proxy", 1024), ("direct", 1024), ("proxy", 5000))] + [("trip_signal", "proxy", 0)],
-           "rows")
     for row in rows:
         expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")
+        expect((row["post_us"] > 0) == (row["what"] not in ("put_signal", "get")), f"time of a post of {row}")
+    return rows
 
 
 def gather(program):
@@ -784,10 +808,7 @@ def window_port(program):
                            str(ranks), "--threads", "1", "--sizes", ",".join(map(str, sizes)), "--json", path,
                            WEIR_TRANSPORT="ofi")
             print(result.stdout)
-            missing = re.search("no transport joins the two ranks: (ofi: .*)", result.stdout)
-            if missing:
-                print(missing.group(1))
-                sys.exit(SKIPPED)
+            skip_without_ofi(result)
             expect(result.returncode == 0, f"status {result.returncode}")
             with open(path, encoding="utf-8") as file:
                 rows = json.load(file)["rows"]
@@ -1139,7 +1160,7 @@ def wrong_check(program):
 
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
-         "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window,
+         "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "port_ofi": port_ofi, "window": window,
          "window_port": window_port, "rdma": rdma,
          "gather": gather, "gather_peers": gather_peers, "beside": beside, "cached": cached, "collective_beside": collective_beside, "calibrate": calibrate,
          "scatter": scatter, "pack": pack, "pack_with": pack_with, "strided": strided, "halo": halo,

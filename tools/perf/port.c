@@ -2,10 +2,11 @@
  *
  * put_signal: both ranks put and signal, and wait for the other's signal; this is one node of a graph. get: both ranks
  * read and wait for the ticket. trip: half the time of a put and signal in each direction; its post_us is the time of
- * the posting call by the device's clock. trip_apart: the same by two requests. trip_signal: signals alone. The column
- * `via` says who moves the data: `proxy` (copy engines of GPUs, or a NIC; between CPU devices the proxy's thread
- * copies), `device` (the device engine: WEIR_TRANSPORT=ib, WEIR_PORT_ENGINE=device), or `direct` (the kernel's own
- * stores, up to the size for which weir uses them). Bytes are checked once after each case. */
+ * the posting call by the device's clock. packets: the same by packets instead of a put and a signal. trip_apart: the
+ * same by two requests. trip_signal: signals alone. The column `via` says who moves the data: `proxy` (copy engines of
+ * GPUs, or a NIC; between CPU devices the proxy's thread copies), `device` (the device engine: WEIR_TRANSPORT=ib,
+ * WEIR_PORT_ENGINE=device), or `direct` (the kernel's own stores: up to the size for which weir uses them; packets
+ * always where the peer's memory is mapped). Bytes are checked once after each case. */
 #include "tools/perf/commands.h"
 #include "weir/device/port_channel.h"
 
@@ -19,6 +20,8 @@
 #define TRIPS 20u /* round trips in a node */
 #define DIRECT_MOST 4096u
 #define CHECKED 65536u /* checked bytes at each end of a transfer */
+#define PACKETS_MOST 65536u
+#define PACKETS_ROOM(bytes) (4 * ((bytes) + 64)) /* of a packet buffer for `bytes` of data */
 
 /* ---- kernels -------------------------------------------------------------------------------------------------- */
 
@@ -51,8 +54,35 @@ WEIR_KERNEL(port_get, port_args)
     }
 }
 
-/* A trip posts put and signal as one request or as two, or signals alone. */
-typedef enum port_post { PORT_ONE, PORT_TWO, PORT_SIGNAL } port_post;
+/* A trip posts put and signal as one request or as two, or signals alone, or packets. */
+typedef enum port_post { PORT_ONE, PORT_TWO, PORT_SIGNAL, PORT_PACKETS } port_post;
+
+WEIR_FN void port_send(const port_args *args, weir_coop block, port_post post)
+{
+    const weir_dev_port_channel *channel = &args->channel;
+    if (post == PORT_PACKETS) {
+        (void)weir_dev_port_channel_put_packets(channel, 0, 0, args->bytes, block, NULL);
+    } else if (post == PORT_ONE) {
+        (void)weir_dev_port_channel_put_signal(channel, args->half, 0, args->bytes, block, NULL);
+    } else if (post == PORT_TWO) {
+        (void)weir_dev_port_channel_put(channel, args->half, 0, args->bytes, block, NULL);
+    }
+    if ((post == PORT_TWO || post == PORT_SIGNAL) && block.rank == 0) {
+        (void)weir_dev_port_channel_signal(channel, NULL);
+    }
+}
+
+WEIR_FN void port_receive(const port_args *args, weir_coop block, port_post post)
+{
+    const weir_dev_port_channel *channel = &args->channel;
+    if (post != PORT_PACKETS) {
+        (void)weir_dev_port_channel_wait_coop(channel, block);
+        return;
+    }
+    const weir_status status = weir_dev_port_channel_unpack_packets(channel, 0, args->half, args->bytes, block);
+    /* The threads meet: the peer's next packets take the same place. */
+    (void)weir_coop_agree(block, channel->semaphore.control, status);
+}
 
 WEIR_FN void port_rounds(const port_args *args, weir_coop coop, port_post post)
 {
@@ -60,20 +90,13 @@ WEIR_FN void port_rounds(const port_args *args, weir_coop coop, port_post post)
     uint64_t posts = 0;
     for (uint32_t i = 0; i < args->rounds; i++) {
         if (!args->first) {
-            (void)weir_dev_port_channel_wait_coop(&args->channel, block);
+            port_receive(args, block, post);
         }
         const uint64_t start = weir_arch_clock_ns();
-        if (post == PORT_ONE) {
-            (void)weir_dev_port_channel_put_signal(&args->channel, args->half, 0, args->bytes, block, NULL);
-        } else if (post == PORT_TWO) {
-            (void)weir_dev_port_channel_put(&args->channel, args->half, 0, args->bytes, block, NULL);
-        }
-        if (post != PORT_ONE && coop.rank == 0) {
-            (void)weir_dev_port_channel_signal(&args->channel, NULL);
-        }
+        port_send(args, block, post);
         posts += weir_arch_clock_ns() - start;
         if (args->first) {
-            (void)weir_dev_port_channel_wait_coop(&args->channel, block);
+            port_receive(args, block, post);
         }
     }
     if (coop.rank == 0) {
@@ -84,6 +107,7 @@ WEIR_FN void port_rounds(const port_args *args, weir_coop coop, port_post post)
 WEIR_KERNEL(port_trip, port_args) { port_rounds(args, coop, PORT_ONE); }
 WEIR_KERNEL(port_trip_apart, port_args) { port_rounds(args, coop, PORT_TWO); }
 WEIR_KERNEL(port_trip_signal, port_args) { port_rounds(args, coop, PORT_SIGNAL); }
+WEIR_KERNEL(port_packets, port_args) { port_rounds(args, coop, PORT_PACKETS); }
 
 /* ---- setup ------------------------------------------------------------------------------------------------------ */
 
@@ -93,11 +117,13 @@ typedef struct port_bench {
     weir_semaphore *semaphores[2]; /* of the engine's channel and of the direct channel */
     weir_memory *local;
     weir_memory *remote;
+    weir_memory *packets[2]; /* of this rank and of the peer, for the engine's channel */
     weir_memory *posts;
     weir_proxy *proxy;
     weir_port_channel *channels[2];
     weir_port_channel_info info; /* of the engine's channel */
     bool has_direct;             /* kernels may store to the peer's memory */
+    bool stores_packets;         /* kernels store packets to the peer's memory */
     uint64_t half;
     port_args args;
 } port_bench;
@@ -106,25 +132,41 @@ typedef struct port_case {
     const char *what;
     const weir_kernel *kernel;
     uint32_t transfers; /* of one rank in a node, in sequence */
+    bool packets;
 } port_case;
 
 static const port_case cases[] = {
-    { "put_signal", &port_put_signal, 1 },
-    { "get", &port_get, 1 },
-    { "trip", &port_trip, 2 * TRIPS },
-    { "trip_apart", &port_trip_apart, 2 * TRIPS },
+    { "put_signal", &port_put_signal, 1, false },
+    { "get", &port_get, 1, false },
+    { "trip", &port_trip, 2 * TRIPS, false },
+    { "packets", &port_packets, 2 * TRIPS, true },
+    { "trip_apart", &port_trip_apart, 2 * TRIPS, false },
 };
 
-static const port_case signals = { "trip_signal", &port_trip_signal, 2 * TRIPS };
+static const port_case signals = { "trip_signal", &port_trip_signal, 2 * TRIPS, false };
 
 static weir_status create_channel(port_bench *bench, uint32_t index)
 {
     weir_port_channel_opts opts = WEIR_OPTS(weir_port_channel_opts);
     opts.direct_bytes = index == 0 ? WEIR_PORT_DIRECT_NEVER : DIRECT_MOST;
+    opts.packets = index == 0 ? bench->packets[0] : NULL;
+    opts.peer_packets = index == 0 ? bench->packets[1] : NULL;
     weir_status status = weir_semaphore_create(bench->connection, TAG, NULL, &bench->semaphores[index]);
     return status != WEIR_OK ? status
                              : weir_port_channel_create(bench->proxy, bench->semaphores[index], bench->remote,
                                                         bench->local, &opts, &bench->channels[index]);
+}
+
+/* Allocates memory for the channels and exchanges it with the peer. */
+static weir_status share(port_bench *bench, uint64_t bytes, const weir_memory_opts *opts, weir_memory **mine,
+                         weir_memory **peers)
+{
+    const perf_rank *rank = bench->rank;
+    weir_status status = weir_memory_allocate(rank->comm, bytes, opts, mine);
+    if (status == WEIR_OK) {
+        status = weir_memory_send(rank->comm, *mine, rank->peer, TAG);
+    }
+    return status != WEIR_OK ? status : weir_memory_recv(rank->comm, rank->peer, TAG, peers);
 }
 
 static weir_status create_bench(perf_rank *rank, uint64_t half, port_bench *bench)
@@ -140,19 +182,17 @@ static weir_status create_bench(perf_rank *rank, uint64_t half, port_bench *benc
     bench->half = half;
     weir_status status = weir_connection_create(rank->comm, rank->peer, TAG, NULL, &bench->connection);
     if (status == WEIR_OK) {
-        status = weir_memory_allocate(rank->comm, 2 * half, &data, &bench->local);
+        status = share(bench, 2 * half, &data, &bench->local, &bench->remote);
+    }
+    if (status == WEIR_OK) {
+        status = share(bench, PACKETS_ROOM(half < PACKETS_MOST ? half : PACKETS_MOST), &data, &bench->packets[0],
+                       &bench->packets[1]);
     }
     if (status == WEIR_OK) {
         status = weir_memory_allocate(rank->comm, sizeof(uint64_t), &host, &bench->posts);
     }
     if (status == WEIR_OK) {
         status = weir_device_fill(rank->device, weir_memory_pointer(bench->local), (uint8_t)(0x31 + rank->rank), half);
-    }
-    if (status == WEIR_OK) {
-        status = weir_memory_send(rank->comm, bench->local, rank->peer, TAG);
-    }
-    if (status == WEIR_OK) {
-        status = weir_memory_recv(rank->comm, rank->peer, TAG, &bench->remote);
     }
     if (status == WEIR_OK) {
         status = weir_proxy_create(rank->comm, NULL, &bench->proxy);
@@ -167,6 +207,10 @@ static weir_status create_bench(perf_rank *rank, uint64_t half, port_bench *benc
         status = weir_kernel_load(rank->device, signals.kernel);
     }
     if (status == WEIR_OK) {
+        status = weir_port_channel_device(bench->channels[0], &bench->args.channel);
+    }
+    if (status == WEIR_OK) {
+        bench->stores_packets = bench->args.channel.peer_packets != NULL;
         status = weir_port_channel_device(bench->channels[1], &bench->args.channel);
     }
     if (status == WEIR_OK) {
@@ -189,6 +233,8 @@ static void destroy_bench(port_bench *bench)
     }
     weir_proxy_destroy(bench->proxy);
     weir_memory_destroy(bench->posts);
+    weir_memory_destroy(bench->packets[1]);
+    weir_memory_destroy(bench->packets[0]);
     weir_memory_destroy(bench->remote);
     weir_memory_destroy(bench->local);
     weir_connection_destroy(bench->connection);
@@ -281,7 +327,8 @@ static weir_status measure(port_bench *bench, const port_case *test, uint32_t ch
     }
     if (status == WEIR_OK) {
         const uint64_t *posts = (const uint64_t *)weir_memory_host_pointer(bench->posts);
-        report_row(bench, test, channel == 0 ? bench->info.engine : "direct", bytes, us, replays,
+        const bool direct = test->packets ? bench->stores_packets : channel != 0;
+        report_row(bench, test, direct ? "direct" : bench->info.engine, bytes, us, replays,
                    test->transfers > 1 ? (double)*posts / TRIPS / 1e3 : 0);
     }
     return status;
@@ -304,8 +351,11 @@ static weir_status run_port(perf_rank *rank)
     weir_status status = create_bench(rank, (largest + 255) / 256 * 256, &bench);
     for (uint32_t k = 0; k < ROWS(cases); k++) {
         for (uint32_t i = 0; i < sizes.count && status == WEIR_OK; i++) {
-            status = measure(&bench, &cases[k], 0, sizes.values[i]);
-            if (status == WEIR_OK && bench.has_direct && (sizes.values[i] <= DIRECT_MOST || rank->shared)) {
+            const bool direct = bench.has_direct && (sizes.values[i] <= DIRECT_MOST || rank->shared);
+            if (!cases[k].packets || sizes.values[i] <= PACKETS_MOST) {
+                status = measure(&bench, &cases[k], 0, sizes.values[i]);
+            }
+            if (status == WEIR_OK && direct && !cases[k].packets) {
                 status = measure(&bench, &cases[k], 1, sizes.values[i]);
             }
         }
