@@ -956,7 +956,7 @@ MUTANTS = [
            "a signal overtakes data on its way into a device's memory",
            port_device("PortStaged", "SignalsPushOutWhatIsOnItsWay", "device_staged")),
     Mutant("device-modifier", DEVICE + "impl/port_rdma.h", "weir_dev_port_rdma_carry_out",
-           "if (status == WEIR_OK && signals) {", "if (status == WEIR_OK && signals && !moves) {",
+           "(left & WEIR_REQUEST_##name) != 0", "(left & WEIR_REQUEST_##name) != 0 && (type & WEIR_REQUEST_VERB) == 0",
            "a signal behind a get or a value is left out", port_device("PortRequest", "EveryVerbWithEveryModifier")),
     Mutant("flush-read", IB + "queue.c", "push_word", "if (q->flush_due) {", "if (false) {",
            "a signal of the proxy overtakes data on its way into a device's memory",

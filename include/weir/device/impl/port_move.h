@@ -7,6 +7,8 @@
 #ifndef WEIR_DEVICE_IMPL_PORT_MOVE_H
 #define WEIR_DEVICE_IMPL_PORT_MOVE_H
 
+WEIR_STATIC_ASSERT(WEIR_REQUEST_MODIFIER_COUNT == 2, "weir_dev_port_channel_move knows signals and flushes alone");
+
 /* A put or a get with modifiers, between remote and local. If the group moves the bytes itself, it signals after all of
  * them, and its ticket also covers requests that are still queued. */
 WEIR_FN weir_status weir_dev_port_channel_move(const weir_dev_port_channel *channel, uint32_t type,

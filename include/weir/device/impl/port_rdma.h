@@ -141,28 +141,6 @@ WEIR_FN weir_status weir_dev_port_rdma_settle(const weir_dev_port_rdma *rdma, co
     return weir_dev_rdma_get(&rdma->queue, weir_dev_port_memory_there(memory, 0), rdma->scratch, 1, flags, ticket);
 }
 
-WEIR_FN weir_status weir_dev_port_rdma_put(const weir_dev_port_rdma *rdma, const weir_request *request,
-                                           const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
-                                           uint32_t flags, uint64_t *ticket)
-{
-    const weir_dev_rdma_memory there = weir_dev_port_memory_there(remote, request->remote_offset);
-    const weir_dev_rdma_memory here = weir_dev_port_memory_here(local, request->local_offset);
-    /* Signals settle only remote. */
-    if ((remote->kinds & WEIR_PORT_MEMORY_SETTLE) == 0 || (ticket == NULL && request->remote == WEIR_PORT_REMOTE)) {
-        return weir_dev_rdma_put(&rdma->queue, there, here, request->bytes, flags, ticket);
-    }
-    weir_status status = weir_dev_rdma_put(&rdma->queue, there, here, request->bytes, 0, NULL);
-    return status == WEIR_OK ? weir_dev_port_rdma_settle(rdma, remote, flags, ticket) : status;
-}
-
-WEIR_FN weir_status weir_dev_port_rdma_get(const weir_dev_port_rdma *rdma, const weir_request *request,
-                                           const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
-                                           uint32_t flags, uint64_t *ticket)
-{
-    return weir_dev_rdma_get(&rdma->queue, weir_dev_port_memory_there(remote, request->remote_offset),
-                             weir_dev_port_memory_here(local, request->local_offset), request->bytes, flags, ticket);
-}
-
 /* A value or an add, after earlier data to remote is visible. */
 WEIR_FN weir_status weir_dev_port_rdma_word(const weir_dev_port_rdma *rdma, const weir_request *request,
                                             const weir_dev_port_memory *remote, uint32_t flags, uint64_t *ticket)
@@ -189,21 +167,49 @@ WEIR_FN weir_status weir_dev_port_rdma_word(const weir_dev_port_rdma *rdma, cons
     return after && status == WEIR_OK ? weir_dev_port_rdma_settle(rdma, remote, flags, ticket) : status;
 }
 
-WEIR_FN weir_status weir_dev_port_rdma_verb(const weir_dev_port_rdma *rdma, const weir_request *request,
-                                            const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
-                                            uint32_t flags, uint64_t *ticket)
+/* Bodies of the verbs. */
+
+WEIR_FN weir_status weir_dev_port_rdma_PUT(const weir_dev_port_rdma *rdma, const weir_request *request,
+                                           const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
+                                           uint32_t flags, uint64_t *ticket)
 {
-    switch (request->type & WEIR_REQUEST_VERB) {
-    case WEIR_REQUEST_PUT:
-        return weir_dev_port_rdma_put(rdma, request, remote, local, flags, ticket);
-    case WEIR_REQUEST_GET:
-        return weir_dev_port_rdma_get(rdma, request, remote, local, flags, ticket);
-    default:
-        return weir_dev_port_rdma_word(rdma, request, remote, flags, ticket);
+    const weir_dev_rdma_memory there = weir_dev_port_memory_there(remote, request->remote_offset);
+    const weir_dev_rdma_memory here = weir_dev_port_memory_here(local, request->local_offset);
+    /* Signals settle only remote. */
+    if ((remote->kinds & WEIR_PORT_MEMORY_SETTLE) == 0 || (ticket == NULL && request->remote == WEIR_PORT_REMOTE)) {
+        return weir_dev_rdma_put(&rdma->queue, there, here, request->bytes, flags, ticket);
     }
+    weir_status status = weir_dev_rdma_put(&rdma->queue, there, here, request->bytes, 0, NULL);
+    return status == WEIR_OK ? weir_dev_port_rdma_settle(rdma, remote, flags, ticket) : status;
 }
 
-WEIR_FN weir_status weir_dev_port_rdma_signal(const weir_dev_port_rdma *rdma, uint32_t flags, uint64_t *ticket)
+WEIR_FN weir_status weir_dev_port_rdma_GET(const weir_dev_port_rdma *rdma, const weir_request *request,
+                                           const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
+                                           uint32_t flags, uint64_t *ticket)
+{
+    return weir_dev_rdma_get(&rdma->queue, weir_dev_port_memory_there(remote, request->remote_offset),
+                             weir_dev_port_memory_here(local, request->local_offset), request->bytes, flags, ticket);
+}
+
+WEIR_FN weir_status weir_dev_port_rdma_VALUE(const weir_dev_port_rdma *rdma, const weir_request *request,
+                                             const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
+                                             uint32_t flags, uint64_t *ticket)
+{
+    (void)local;
+    return weir_dev_port_rdma_word(rdma, request, remote, flags, ticket);
+}
+
+WEIR_FN weir_status weir_dev_port_rdma_ADD(const weir_dev_port_rdma *rdma, const weir_request *request,
+                                           const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
+                                           uint32_t flags, uint64_t *ticket)
+{
+    (void)local;
+    return weir_dev_port_rdma_word(rdma, request, remote, flags, ticket);
+}
+
+/* Bodies of the modifiers. */
+
+WEIR_FN weir_status weir_dev_port_rdma_SIGNAL(const weir_dev_port_rdma *rdma, uint32_t flags, uint64_t *ticket)
 {
     const int settles = (rdma->remote.kinds & WEIR_PORT_MEMORY_SETTLE) != 0;
     weir_status status = settles ? weir_dev_port_rdma_settle(rdma, &rdma->remote, 0, NULL) : WEIR_OK;
@@ -212,7 +218,7 @@ WEIR_FN weir_status weir_dev_port_rdma_signal(const weir_dev_port_rdma *rdma, ui
 }
 
 /* Entries complete in order: the last entry stands for all earlier ones, once their data is visible. */
-WEIR_FN weir_status weir_dev_port_rdma_flush(const weir_dev_port_rdma *rdma, uint32_t flags, uint64_t *ticket)
+WEIR_FN weir_status weir_dev_port_rdma_FLUSH(const weir_dev_port_rdma *rdma, uint32_t flags, uint64_t *ticket)
 {
     return (rdma->remote.kinds & WEIR_PORT_MEMORY_SETTLE) != 0
                ? weir_dev_port_rdma_settle(rdma, &rdma->remote, flags, ticket)
@@ -220,38 +226,54 @@ WEIR_FN weir_status weir_dev_port_rdma_flush(const weir_dev_port_rdma *rdma, uin
 }
 
 /* Whether the request is a put and a signal with nothing to settle between them: one reservation serves both. */
-WEIR_FN int weir_dev_port_rdma_is_put_signal(const weir_dev_port_rdma *rdma, const weir_request *request,
+WEIR_FN int weir_dev_port_rdma_is_put_signal(const weir_dev_port_rdma *rdma, uint32_t type,
                                              const weir_dev_port_memory *remote)
 {
-    return (request->type & (WEIR_REQUEST_VERB | WEIR_REQUEST_SIGNAL)) == WEIR_REQUEST_PUT_SIGNAL &&
-           ((rdma->remote.kinds | remote->kinds) & WEIR_PORT_MEMORY_SETTLE) == 0;
+    return type == WEIR_REQUEST_PUT_SIGNAL && ((rdma->remote.kinds | remote->kinds) & WEIR_PORT_MEMORY_SETTLE) == 0;
 }
 
-/* Posts the verb, then the modifiers. The last entry rings and has the ticket. A signal settles as a flush does; a verb
- * with nothing to settle serves as its own flush. */
+/* The request's type without a flush that needs no entry: a signal settles as a flush does, and a verb with nothing to
+ * settle serves as its own flush. */
+WEIR_FN uint32_t weir_dev_port_rdma_entries(const weir_dev_port_rdma *rdma, uint32_t type)
+{
+    const int settles = (rdma->remote.kinds & WEIR_PORT_MEMORY_SETTLE) != 0;
+    const int serves = (type & WEIR_REQUEST_SIGNAL) != 0 || ((type & WEIR_REQUEST_VERB) != 0 && !settles);
+    return serves ? type & ~(uint32_t)WEIR_REQUEST_FLUSH : type;
+}
+
+/* Posts the verb, then the modifiers. The last entry rings and has the ticket. */
 WEIR_FN weir_status weir_dev_port_rdma_carry_out(const weir_dev_port_rdma *rdma, const weir_request *request,
                                                  const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
                                                  uint64_t *ticket)
 {
     const uint32_t flags = WEIR_RDMA_RING | (ticket != NULL ? WEIR_RDMA_SIGNALLED : 0);
-    const int moves = (request->type & WEIR_REQUEST_VERB) != WEIR_REQUEST_NONE;
-    const int signals = (request->type & WEIR_REQUEST_SIGNAL) != 0;
-    const int flushes = (request->type & WEIR_REQUEST_FLUSH) != 0 && !signals &&
-                        (!moves || (rdma->remote.kinds & WEIR_PORT_MEMORY_SETTLE) != 0);
+    const uint32_t type = weir_dev_port_rdma_entries(rdma, request->type);
+    uint32_t left = type & ~WEIR_REQUEST_VERB; /* modifiers that are still to post */
     weir_status status = WEIR_OK;
-    if (weir_dev_port_rdma_is_put_signal(rdma, request, remote)) {
+    if (weir_dev_port_rdma_is_put_signal(rdma, type, remote)) {
         return weir_dev_rdma_put_signal(&rdma->queue, weir_dev_port_memory_there(remote, request->remote_offset),
                                         weir_dev_port_memory_here(local, request->local_offset), request->bytes,
                                         rdma->token, flags | WEIR_RDMA_FENCE, ticket);
     }
-    if (moves) {
-        const int last = !signals && !flushes;
-        status = weir_dev_port_rdma_verb(rdma, request, remote, local, last ? flags : 0, last ? ticket : NULL);
+    switch (type & WEIR_REQUEST_VERB) {
+#define WEIR_REQUEST_ROW(name, text, check)                                                                            \
+    case WEIR_REQUEST_##name:                                                                                          \
+        status =                                                                                                       \
+            weir_dev_port_rdma_##name(rdma, request, remote, local, left == 0 ? flags : 0, left == 0 ? ticket : NULL); \
+        break;
+        WEIR_REQUEST_VERBS(WEIR_REQUEST_ROW)
+#undef WEIR_REQUEST_ROW
+    default:
+        break;
     }
-    if (status == WEIR_OK && signals) {
-        status = weir_dev_port_rdma_signal(rdma, flags, ticket);
+#define WEIR_REQUEST_ROW(name, text)                                                                \
+    if (status == WEIR_OK && (left & WEIR_REQUEST_##name) != 0) {                                   \
+        left &= ~(uint32_t)WEIR_REQUEST_##name;                                                     \
+        status = weir_dev_port_rdma_##name(rdma, left == 0 ? flags : 0, left == 0 ? ticket : NULL); \
     }
-    return status == WEIR_OK && flushes ? weir_dev_port_rdma_flush(rdma, flags, ticket) : status;
+    WEIR_REQUEST_MODIFIERS(WEIR_REQUEST_ROW)
+#undef WEIR_REQUEST_ROW
+    return status;
 }
 
 /* Any request; by one thread. `ticket` may be NULL. */
