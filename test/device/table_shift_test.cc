@@ -1,9 +1,9 @@
-// The circular shift of host tables (weir/device/impl/table_move.h) beside its formula: docs/tables.md has it.
+// The circular shift of host tables (weir/device/table.h) beside its formula: docs/tables.md has it.
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "weir/device/impl/table_move.h"
+#include "weir/device/table.h"
 
 namespace {
 

@@ -6,6 +6,7 @@ import unittest
 
 import check_calls
 import check_headers
+import check_layouts
 import check_sources
 
 CLEAN = {
@@ -198,6 +199,34 @@ class Rules(unittest.TestCase):
         text = guarded % '#if defined(X)\n#include <stdint.h>\n#endif\n#include "weir/error.h"'
         self.assertFalse(check_headers.depends_on_nvcc(text))
         self.assertEqual(list(check_headers.conditional_includes(text)), [])
+
+    LAYOUTS = {"types.h": "#define WEIR_DEV_VERSION 3u\nNOUN(0, fifo, 1u) \\\n"
+                          "typedef struct weir_dev_fifo {\n    int a; /* one */\n} weir_dev_fifo;\n",
+               "coop.h": "typedef struct weir_coop {\n    int b;\n} weir_coop;\n",
+               "kernel.h": "typedef struct weir_kernel {\n    int c;\n} weir_kernel;\n"}
+    TABLE = "kernel 3 new weir_coop weir_kernel\nfifo 1 new weir_dev_fifo\n"
+
+    def layouts(self, table, old="", new="", record=False):
+        return check_layouts.check({name: text.replace(old, new) for name, text in self.LAYOUTS.items()}, table, record)
+
+    def test_changed_layouts_need_a_new_version(self):
+        table = self.layouts(self.TABLE, record=True)[1]
+        self.assertEqual(self.layouts(table), ([], table))
+        self.assertEqual(self.layouts(table, "one", "another")[0], [])
+        for record in (False, True):
+            wrong, same = self.layouts(table, "int a", "long a", record)
+            self.assertEqual((len(wrong), same), (1, table))
+            self.assertIn("fifo: a struct of it has changed (weir_dev_fifo): raise its version 1", wrong[0])
+        self.assertIn("fifo: version 2 is not recorded", self.layouts(table, "fifo, 1u", "fifo, 2u")[0][0])
+        raised, recorded = self.layouts(table, "fifo, 1u", "fifo, 2u", True)
+        self.assertEqual(raised, [])
+        self.assertIn("fifo 2 ", recorded)
+
+    def test_structs_outside_the_layouts_are_found(self):
+        table = self.layouts(self.TABLE, record=True)[1]
+        self.assertEqual(self.layouts(table.replace(" weir_kernel", ""))[0][0], "weir_kernel: in 0 lines of layouts.txt")
+        wrong = self.layouts(table + "fifo 1 x weir_dev_lost\n")[0]
+        self.assertIn("weir_dev_lost: layouts.txt names it, and no header has it", wrong)
 
 
 if __name__ == "__main__":

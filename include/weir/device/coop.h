@@ -43,6 +43,10 @@ typedef struct weir_coop {
     void *host;                           /* the CPU device's block; NULL on a GPU */
 } weir_coop;
 
+WEIR_STATIC_ASSERT(sizeof(weir_coop) == 48, "layout of weir_coop");
+WEIR_STATIC_ASSERT(offsetof(weir_coop, scope) == 24, "layout of weir_coop");
+WEIR_STATIC_ASSERT(offsetof(weir_coop, barrier) == 32, "layout of weir_coop");
+
 /* All threads of a running grid, for kernels written without WEIR_KERNEL; only on a GPU. */
 WEIR_FN weir_coop weir_coop_grid(const weir_dev_grid_barrier *barrier)
 {

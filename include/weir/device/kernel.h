@@ -43,6 +43,10 @@ typedef struct weir_kernel {
     uint8_t nouns[WEIR_DEV_NOUNS_MAX]; /* version of each noun that it uses; otherwise 0 */
 } weir_kernel;
 
+WEIR_STATIC_ASSERT(sizeof(weir_kernel) == 64, "layout of weir_kernel");
+WEIR_STATIC_ASSERT(offsetof(weir_kernel, cpu) == 16, "layout of weir_kernel");
+WEIR_STATIC_ASSERT(offsetof(weir_kernel, nouns) == 32, "layout of weir_kernel");
+
 /* The initializer of weir_kernel.nouns: it depends on the headers that are included above the kernel. */
 #define WEIR_DEV_USED                                                                                                \
     {                                                                                                                \

@@ -20,6 +20,15 @@
 #ifndef WEIR_DEVICE_TABLE_H
 #define WEIR_DEVICE_TABLE_H
 
+#include "weir/device/types.h"
+
+/* Finds row `id`. WEIR_TABLE_THERE sets *row; WEIR_TABLE_SKIPPED: the id is negative; WEIR_TABLE_OUTSIDE: the table has
+ * no such row. */
+WEIR_FN uint32_t weir_dev_table_row(const weir_dev_table *table, int64_t id, weir_dev_row *row);
+
+/* Counts an id that is out of range. `position`: its index among the ids of the call. */
+WEIR_FN_COLD void weir_dev_table_fault(const weir_dev_table *table, int64_t id, uint64_t position);
+
 #include "weir/device/impl/table_move.h"
 
 /* Copies row ids[i] to out + i * pitch, for each i below count. `wide`: ids are int64_t (WEIR_IDS_I64); otherwise

@@ -20,7 +20,7 @@
 /* The other layouts in this file belong to nouns, and each noun has a version. The columns are the noun's number in
  * weir_kernel.nouns, its name and its version. A kernel records the versions of the nouns whose headers its file
  * includes. A launch is refused if this libweir has another version of one of them. A change of a layout raises only
- * its noun's version. New nouns come last. */
+ * its noun's version; test/rules/layouts.txt records both. New nouns come last. */
 #define WEIR_DEV_NOUNS(NOUN)    \
     NOUN(0, semaphore, 1u)      \
     NOUN(1, grid_barrier, 1u)   \
@@ -548,10 +548,24 @@ typedef struct weir_dev_window_rank {
     uint32_t number; /* in the window */
 } weir_dev_window_rank;
 
+/* The source of a wait for any rank, and its tag for any tag. */
+#define WEIR_ANY_RANK UINT32_MAX
+#define WEIR_ANY_TAG UINT32_MAX
+
 /* ---- host tables: rows that kernels find by id; see weir/device/table.h ------------------------------------ */
 
 /* Most parts of a table. */
 #define WEIR_TABLE_PARTS 64u
+
+/* Results of weir_dev_table_row. */
+enum { WEIR_TABLE_THERE, WEIR_TABLE_SKIPPED, WEIR_TABLE_OUTSIDE };
+
+/* A row, and the memory around it that may be read. */
+typedef struct weir_dev_row {
+    char *bytes;
+    const char *first;
+    const char *last;
+} weir_dev_row;
 
 /* A part of a table; in device memory. */
 typedef struct weir_dev_table_part {
@@ -714,6 +728,7 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_control, kernel) == 192, "layout of weir_de
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, checks) == 256, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, error_status) == 64, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, record) == 128, "layout of weir_dev_control");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_check) == 128, "layout of weir_dev_check");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_note) == 32, "layout of weir_dev_note");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_record) == 64, "layout of weir_dev_record");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 64, "layout of weir_dev_semaphore");
@@ -737,6 +752,11 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, blocks) == 184, "layout of weir
 WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, count) == 240, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_factor) == 24, "layout of weir_dev_factor");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_factor, dtype) == 16, "layout of weir_dev_factor");
+WEIR_STATIC_ASSERT(sizeof(weir_collective_what) == 24, "layout of weir_collective_what");
+WEIR_STATIC_ASSERT(sizeof(weir_collective_reduce) == 208, "layout of weir_collective_reduce");
+WEIR_STATIC_ASSERT(offsetof(weir_collective_reduce, part) == 40, "layout of weir_collective_reduce");
+WEIR_STATIC_ASSERT(offsetof(weir_collective_reduce, to) == 72, "layout of weir_collective_reduce");
+WEIR_STATIC_ASSERT(offsetof(weir_collective_reduce, peer_recv) == 80, "layout of weir_collective_reduce");
 WEIR_STATIC_ASSERT(sizeof(weir_request) == 48, "layout of weir_request");
 WEIR_STATIC_ASSERT(offsetof(weir_request, bytes) == 16, "layout of weir_request");
 WEIR_STATIC_ASSERT(offsetof(weir_request, remote) == 32, "layout of weir_request");
@@ -787,6 +807,8 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_window, line_bytes) == 116, "layout of weir
 WEIR_STATIC_ASSERT(sizeof(weir_dev_window_device) == 32, "layout of weir_dev_window_device");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_window_device, way) == 16, "layout of weir_dev_window_device");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_window_memory) == 16, "layout of weir_dev_window_memory");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_window_table) == 1024 + sizeof(weir_dev_window_place),
+                   "layout of weir_dev_window_table");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_window_place) == 64, "layout of weir_dev_window_place");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_window_place, remote) == 48, "layout of weir_dev_window_place");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_window_table, places) == 1024, "layout of weir_dev_window_table");
@@ -797,8 +819,10 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_table, rows) == 24, "layout of weir_dev_tab
 WEIR_STATIC_ASSERT(offsetof(weir_dev_table, count) == 40, "layout of weir_dev_table");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_table_part) == 56, "layout of weir_dev_table_part");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_table_faults) == 32, "layout of weir_dev_table_faults");
+WEIR_STATIC_ASSERT(sizeof(weir_layout_dim) == 16, "layout of weir_layout_dim");
 WEIR_STATIC_ASSERT(sizeof(weir_layout_nest) == 176, "layout of weir_layout_nest");
 WEIR_STATIC_ASSERT(offsetof(weir_layout_nest, dim) == 32, "layout of weir_layout_nest");
+WEIR_STATIC_ASSERT(sizeof(weir_layout_divisor) == 8, "layout of weir_layout_divisor");
 WEIR_STATIC_ASSERT(sizeof(weir_layout_piece) == 16, "layout of weir_layout_piece");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_layout) == 328, "layout of weir_dev_layout");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_layout, pieces) == 192, "layout of weir_dev_layout");
@@ -822,6 +846,7 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma, completions) == 40, "layout of weir_d
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma, count) == 56, "layout of weir_dev_rdma");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma, qpn) == 64, "layout of weir_dev_rdma");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma, exclusive) == 68, "layout of weir_dev_rdma");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_memory) == 16, "layout of weir_dev_rdma_memory");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_receives) == 16, "layout of weir_dev_rdma_receives");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_inbox) == 40, "layout of weir_dev_rdma_inbox");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_inbox, taken) == 8, "layout of weir_dev_rdma_inbox");

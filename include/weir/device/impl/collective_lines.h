@@ -390,19 +390,6 @@ WEIR_FN weir_status weir_reduce_lines(const weir_dev_collective *c, const weir_c
     return WEIR_UNLIKELY(status != WEIR_OK) || !gets_all ? status : weir_lines_gather(c, r, flag, width, &walk);
 }
 
-/* Like weir_collective_reduce_packets. WEIR_ERR_INVALID for blocks that are not whole warps. */
-WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, const weir_collective_reduce *r,
-                                                 uint32_t dtype, uint32_t op, weir_coop coop)
-{
-    coop = weir_coop_blocks(coop);
-    if (WEIR_UNLIKELY(!weir_line_fits(coop))) {
-        return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
-    }
-    return c->ranks <= 2   ? weir_reduce_lines(c, r, 2, dtype, op, coop)
-           : c->ranks <= 4 ? weir_reduce_lines(c, r, 4, dtype, op, coop)
-                           : weir_reduce_lines(c, r, WEIR_COLLECTIVE_RANKS, dtype, op, coop);
-}
-
 /* Sends all pieces of this rank, like weir_lines_scatter. */
 WEIR_FN void weir_lines_send(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag, uint32_t width,
                              const weir_line_walk *walk)

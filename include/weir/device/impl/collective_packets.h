@@ -152,16 +152,6 @@ WEIR_FN weir_status weir_reduce_once(const weir_dev_collective *c, const weir_co
     return weir_packets_join(c, &all, flag, width, dtype, op, coop);
 }
 
-/* Every rank sends all data to the ranks in `to`, which join it: one trip over the link. */
-WEIR_FN weir_status weir_collective_reduce_once(const weir_dev_collective *c, const weir_collective_reduce *r,
-                                                uint32_t dtype, uint32_t op, weir_coop coop)
-{
-    coop = weir_coop_blocks(coop);
-    return c->ranks <= 2   ? weir_reduce_once(c, r, 2, dtype, op, coop)
-           : c->ranks <= 4 ? weir_reduce_once(c, r, 4, dtype, op, coop)
-                           : weir_reduce_once(c, r, WEIR_COLLECTIVE_RANKS, dtype, op, coop);
-}
-
 /* Bytes of part `rank` from `at` on. A result of 0 or less means no bytes. */
 WEIR_FN int64_t weir_part_left(const weir_collective_reduce *r, uint32_t rank, uint64_t at)
 {
@@ -277,16 +267,6 @@ WEIR_FN weir_status weir_reduce_packets(const weir_dev_collective *c, const weir
                                      weir_part_bytes(r, c->rank), r->to };
     status = weir_packets_join(c, &mine, flag, width, dtype, op, coop);
     return WEIR_UNLIKELY(status != WEIR_OK) || !gets_all ? status : weir_packets_gather(c, r, flag, width, coop);
-}
-
-/* Each rank joins its part and sends the result to the ranks in `to`: two trips, with less data. */
-WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c, const weir_collective_reduce *r,
-                                                   uint32_t dtype, uint32_t op, weir_coop coop)
-{
-    coop = weir_coop_blocks(coop);
-    return c->ranks <= 2   ? weir_reduce_packets(c, r, 2, dtype, op, coop)
-           : c->ranks <= 4 ? weir_reduce_packets(c, r, 4, dtype, op, coop)
-                           : weir_reduce_packets(c, r, WEIR_COLLECTIVE_RANKS, dtype, op, coop);
 }
 
 /* Copies the piece that stays here while this rank's mailboxes fill, then compares them. */

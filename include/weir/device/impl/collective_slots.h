@@ -417,44 +417,6 @@ WEIR_FN weir_status weir_slots_meet(const weir_dev_collective *c, const weir_col
     return mailbox != WEIR_NO_MAILBOX ? weir_coop_agree(weir_coop_block(coop), c->control, status) : status;
 }
 
-/* Like weir_collective_reduce_packets. A rank's results of a round reach the others before it stores into their slots
- * again. Its data of a round shows that it has taken the results of two rounds before. */
-WEIR_FN weir_status weir_collective_reduce_slots(const weir_dev_collective *c, const weir_collective_reduce *r,
-                                                 uint32_t dtype, uint32_t op, weir_coop coop)
-{
-    coop = weir_coop_blocks(coop);
-    const uint32_t others = weir_collective_others(c);
-    const int zero_copy = r->peer_recv[c->rank] != NULL;
-    const int gathers = !zero_copy && (r->to >> c->rank & 1) != 0;
-    const weir_slots_duty duty = weir_slots_duty_of(coop);
-    const uint64_t range = weir_slots_range(r->length, duty.columns);
-    const uint64_t rounds = weir_slots_rounds(r->length, duty.column, duty.columns, r->chunk);
-    const uint64_t first = duty.column * range;
-    weir_status status = weir_slots_meet(c, &r->what, NULL, NULL, zero_copy, coop);
-    for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
-        if (duty.sends && i >= 2) {
-            status = weir_collective_wait(c, WEIR_CELL_TAKEN, others, duty.column, coop);
-            if (status == WEIR_OK && gathers) {
-                weir_slots_gather(c, r, i, duty.column, first + (i - 2) * r->chunk,
-                                  weir_slots_left(range, i - 2, r->chunk), coop);
-            }
-        }
-        if (duty.sends && i < rounds && status == WEIR_OK) {
-            weir_slots_scatter(c, r, i, duty.column, first + i * r->chunk, weir_slots_left(range, i, r->chunk), coop);
-            weir_collective_signal(c, WEIR_CELL_DATA, others, duty.column, coop);
-        }
-        if (duty.takes && i >= 1 && i <= rounds && status == WEIR_OK) {
-            status = weir_collective_wait(c, WEIR_CELL_DATA, others, duty.column, coop);
-            if (status == WEIR_OK) {
-                weir_slots_join_round(c, r, i - 1, duty.column, first + (i - 1) * r->chunk,
-                                      weir_slots_left(range, i - 1, r->chunk), dtype, op, coop);
-                weir_collective_signal(c, WEIR_CELL_TAKEN, others, duty.column, coop);
-            }
-        }
-    }
-    return weir_slots_end(c, status);
-}
-
 /* Reads and writes the ranks' memory directly, after all ranks have met; `pull` describes the memory. Each block has a
  * range of this rank's part. */
 WEIR_FN weir_status weir_collective_reduce_zero_copy(const weir_dev_collective *c, const weir_collective_reduce *r,

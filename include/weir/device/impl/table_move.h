@@ -19,16 +19,6 @@
 
 enum { WEIR_TABLE_UNITS, WEIR_TABLE_FLAT, WEIR_TABLE_CIRCULAR, WEIR_TABLE_LINES };
 
-/* Results of weir_dev_table_row. */
-enum { WEIR_TABLE_THERE, WEIR_TABLE_SKIPPED, WEIR_TABLE_OUTSIDE };
-
-/* A row, and the memory around it that may be read. */
-typedef struct weir_dev_row {
-    char *bytes;
-    const char *first;
-    const char *last;
-} weir_dev_row;
-
 typedef struct weir_table_call {
     weir_dev_table table;
     const void *ids;
@@ -107,8 +97,7 @@ WEIR_FN uint64_t weir_table_group_of(const weir_dev_table *table, int64_t id)
     return part->group + weir_table_index_of(table, part, (uint64_t)id) * part->pitch / table->group_bytes;
 }
 
-/* Finds row `id`. WEIR_TABLE_THERE sets *row; WEIR_TABLE_SKIPPED: the id is negative; WEIR_TABLE_OUTSIDE: the table has
- * no such row. */
+/* See weir/device/table.h. */
 WEIR_FN uint32_t weir_dev_table_row(const weir_dev_table *table, int64_t id, weir_dev_row *row)
 {
     const uint64_t number = (uint64_t)id;
@@ -142,7 +131,7 @@ WEIR_FN char *weir_table_copy_of(const weir_dev_table *table, uint64_t id)
     }
 }
 
-/* Counts an id that is out of range. `position`: its index among the ids of the call. */
+/* See weir/device/table.h. */
 WEIR_FN_COLD void weir_dev_table_fault(const weir_dev_table *table, int64_t id, uint64_t position)
 {
     weir_dev_table_faults *faults = table->faults;
