@@ -38,8 +38,8 @@ typedef struct weir_window_opts {
     const weir_group *group; /* of the communicator's ranks, with this one; NULL: all. At most 64 */
     uint32_t ranks;          /* of each device, the same on all; default: a GPU's number of multiprocessors, 2 on the
                                 CPU */
-    uint32_t notifications;  /* from one device that always fit for one rank; default 128, at most 2^20, the same on all
-                                devices; rounded up to a power of two */
+    uint32_t notifications;  /* from one device to one rank, not taken yet, that always fit; default 128, at most 2^20,
+                                the same on all devices; rounded up to a power of two */
     weir_memory_kind kind;   /* of the memory of notifications, the same on all devices; WEIR_MEMORY_HOST if the NIC
                                 cannot reach memory of the device */
     uint32_t host_ranks;     /* to test on one host: divides the devices, which must map each other's memory, into

@@ -253,6 +253,39 @@ struct Behind : Window {
 
 TEST(LitmusWindow, WordsTakenBehindTheHeadAreSteppedOver) { holds<Behind>(MAPPED_ORDERS | WEIRT_WEAK_NO_ATOMIC); }
 
+// Rank 0 puts data and sends tag 1, which stays in the ring while the waiter takes more notifications of rank 1 than
+// the ring has words.
+struct Stays : Window {
+    static constexpr uint32_t threads = 3;
+    static uint32_t device(uint32_t i) { return i == 2; }
+    uint64_t seen = 0;
+
+    Stays() : Window(2, 2, 4) {}
+    void thread(uint32_t i)
+    {
+        if (i == 0) {
+            write(part(0, 0), 7);
+            put(0, 2, 0);
+            notify(0, 2, 1);
+            return;
+        }
+        for (uint32_t k = 0; k < 6; k++) {
+            if (i == 1) {
+                notify(1, 2, 2);
+            } else {
+                wait(2, 1, 2);
+            }
+        }
+        if (i == 2) {
+            wait(2, 0, 1);
+            seen = read(part(2, 0));
+        }
+    }
+    bool right() const { return failed == 0 && seen == 7; }
+};
+
+TEST(LitmusWindow, WhatStaysKeepsItsPlaceAndItsData) { holds<Stays>(MAPPED_ORDERS | WEIRT_WEAK_NO_ATOMIC); }
+
 // Two groups of device 0 send as its rank 0, each behind its own data. The waiter takes each group's notifications in
 // their order, and sees the data of both.
 struct OneRank : Window {

@@ -6,19 +6,19 @@
  *   no notification is lost or comes twice, and of those of one source that match, the oldest is taken first;
  *   a wait that ends with WEIR_ERR_LIMIT could never go on, and so could a poll, unless something else is taken first;
  *   a wait comes to its deadline only if no match is sent, and then no sender waits for room that there is;
- *   half a ring of notifications always fits, so ranks that send before they wait do not block each other; if they send
- *   more, both wait for room.
+ *   half a ring of notifications that are not taken always fits, so ranks that send before they wait do not block each
+ *   other, also if a notification stays for good; if they send more, both wait for room.
  *
  * Two programs. Without PEERS, rank 0 of device 0 and rank 2 of device 1 send SENDS notifications each and rank 1 of
  * device 0 sends one, with any tags, to a rank that makes REQUESTS waits and polls of any source, tag and count, and
  * then takes all that is left. With PEERS, two ranks of two devices send each other up to PEERS notifications in each of
- * ROUNDS rounds, and wait.
+ * ROUNDS rounds, and wait. With STAYS, the first notification of each has a tag that nobody waits for.
  *
  * Memory is strong: test/litmus/window_test.cc has its orders. A wait blocks until there is a word to look at; `timeout`
  * is the deadline, because no step of any rank is left. Positions do not wrap around.
  *
  * The environment sets RING (words of a ring: twice the notifications of the window), CREDIT (a target stores how far it
- * has taken each time that it crosses a multiple of this; RING / 2 in weir), and WRONG, a number of the list below: a
+ * has taken once so many words are taken that the sender does not know of; RING / 2 in weir), and WRONG, a number of the list below: a
  * mistake that Spin must find. */
 
 #define MAX_RING 8
@@ -40,14 +40,15 @@
 #define WRONG_POLL_KEEPS_CREDIT 9  /* a poll that takes nothing stores no exact credits */
 #define WRONG_POLL_TAKES_SOME 10
 #define WRONG_HEAD_JUMPS 11        /* a match behind the head moves the head past others */
-#define WRONG_TOMBSTONE_STAYS 12   /* the head does not step over taken words */
-#define WRONG_TOMBSTONE_LAPLESS 13 /* a taken word loses its lap */
-#define WRONG_NEWEST_FIRST 14
-#define WRONG_HOLE_PASSED 15 /* a wait looks behind a word that is not there yet, and never comes back */
-#define WRONG_LIMIT_OF_ONE 16 /* one full ring without a match is enough for WEIR_ERR_LIMIT */
-#define WRONG_LIMIT_NEVER 17
-#define WRONG_LIMIT_IGNORES_LAST 18 /* a ring counts as full with one word free */
-#define WRONG_CREDIT_EXACT_ONCE 19  /* a wait stores exact credits once, and not again after it has taken more */
+#define WRONG_TOMBSTONE_LAPLESS 12 /* a taken word loses its lap */
+#define WRONG_NEWEST_FIRST 13
+#define WRONG_HOLE_PASSED 14 /* a wait looks behind a word that is not there yet, and never comes back */
+#define WRONG_LIMIT_OF_ONE 15 /* one full ring without a match is enough for WEIR_ERR_LIMIT */
+#define WRONG_LIMIT_NEVER 16
+#define WRONG_LIMIT_IGNORES_LAST 17 /* a ring counts as full with one word free */
+#define WRONG_CREDIT_EXACT_ONCE 18  /* a wait stores exact credits once, and not again after it has taken more */
+#define WRONG_HOLES_STAY 19         /* words behind the head that are taken keep their room */
+#define WRONG_HOLES_TURNED 20       /* words that move come into the other order */
 
 byte wrong;
 byte ring;
@@ -56,6 +57,7 @@ byte sends;
 byte requests;
 byte peers;
 byte rounds;
+bool stays;
 
 /* ---- memory ------------------------------------------------------------------------------------------------ */
 
@@ -163,7 +165,7 @@ inline take(r)
     :: at == head[r] || wrong == WRONG_HEAD_JUMPS ->
         head[r] = at + 1;
         do
-        :: wrong != WRONG_TOMBSTONE_STAYS && IS_THERE(r, head[r]) && SOURCE(AT(r, head[r])) == TAKEN -> head[r]++
+        :: IS_THERE(r, head[r]) && SOURCE(AT(r, head[r])) == TAKEN -> head[r]++
         :: else -> break
         od
     :: else ->
@@ -171,10 +173,52 @@ inline take(r)
     fi
 }
 
+/* The number of taken words behind the head. */
+inline count_holes(r)
+{
+    holes = 0;
+    at = head[r];
+    do
+    :: at < head[r] + ring && IS_THERE(r, at) -> holes = holes + (SOURCE(AT(r, at)) == TAKEN); at++
+    :: else -> break
+    od
+}
+
+/* Moves the words that are not taken to the end of what is there, and the head to the first of them. `to` is the place
+ * of the next one that moves. */
+inline close_holes(r)
+{
+    count_holes(r);
+    if
+    :: holes > 0 && wrong != WRONG_HOLES_STAY ->
+        to = at;
+        do
+        :: at > head[r] ->
+            at--;
+            if
+            :: SOURCE(AT(r, at)) != TAKEN -> to--; AT(r, to) = LAP(to) * 128 + AT(r, at) % 128
+            :: else
+            fi
+        :: else -> break
+        od;
+        head[r] = to;
+        if
+        :: wrong == WRONG_HOLES_TURNED && IS_THERE(r, to) && IS_THERE(r, to + 1) && to + 1 < head[r] + ring ->
+            at = AT(r, to) % 128;
+            AT(r, to) = LAP(to) * 128 + AT(r, to + 1) % 128;
+            AT(r, to + 1) = LAP(to + 1) * 128 + at
+        :: else
+        fi;
+        cursor[r] = to;
+        to = 0
+    :: else
+    fi;
+    at = 0
+}
+
 /* Looks at the next word of a ring, takes it if it matches, and returns credits. */
 inline look(r)
 {
-    old = head[r];
     at = cursor[r];
     do
     :: wrong == WRONG_NEWEST_FIRST && at + 1 < head[r] + ring && IS_THERE(r, at + 1) -> at++
@@ -189,13 +233,14 @@ inline look(r)
     :: cursor[r] < head[r] -> cursor[r] = head[r]
     :: else
     fi;
+    count_holes(r);
     if
-    :: head[r] / credit > old / credit -> taken[r] = head[r]
+    :: head[r] - taken[r] + (wrong == WRONG_HOLES_STAY -> 0 : holes) >= credit -> close_holes(r); taken[r] = head[r]
     :: else
     fi;
     slow = slow && wrong == WRONG_CREDIT_EXACT_ONCE;
-    at = 0;
-    old = 0
+    holes = 0;
+    at = 0
 }
 
 inline store_exact_credits()
@@ -204,9 +249,10 @@ inline store_exact_credits()
         if
         :: wrong == WRONG_CREDIT_NEVER_EXACT
         :: wrong == WRONG_CREDIT_OF_MATCHING && !MAY_MATCH(i)
-        :: else -> taken[i] = head[i]
+        :: else -> close_holes(i); taken[i] = head[i]
         fi
     }
+    holes = 0;
     i = 0
 }
 
@@ -236,6 +282,9 @@ inline check_deadline()
     d_step {
         for (i : low .. high) {
             assert(!WAITS_FOR_ROOM(i) || head[i] == taken[i]);
+            for (k : 0 .. ring - 1) {
+                assert(!WAITS_FOR_ROOM(i) || SOURCE(AT(i, head[i] + k)) != TAKEN)
+            }
             at = at + (MAY_MATCH(i) && cursor[i] < head[i] + ring)
         }
         assert(at > 0);
@@ -320,7 +369,7 @@ inline poll_until()
 
 proctype receiver()
 {
-    byte request, source, tag, need, old, at, i, k, found;
+    byte request, source, tag, need, at, to, holes, i, k, found;
     byte cursor[RINGS];
     byte low = 0, high = RINGS - 1;
     bool slow;
@@ -351,10 +400,10 @@ proctype receiver()
 /* A rank sends before it waits. Its source number is 2 * self: that of a rank of device `self`. */
 proctype peer(byte self)
 {
-    byte round, count, number, position, need, old, at, i, k;
+    byte round, count, number, position, need, at, to, holes, i, k;
     byte cursor[RINGS];
     byte low = 1 - self, high = 1 - self; /* its ring: of the words of the other device */
-    byte source = ANY, tag = ANY_TAG;
+    byte source = ANY, tag = (stays -> 0 : ANY_TAG);
     bool slow;
     do
     :: round < rounds && !over ->
@@ -363,7 +412,7 @@ proctype peer(byte self)
         :: count > 0 && !over ->
             take_ticket(self);
             if
-            :: d_step { FITS(self) -> store(self, 2 * self, 0) }
+            :: d_step { FITS(self) -> store(self, 2 * self, (stays && number == 0)) }
             :: timeout ->
                 assert(peers > ring / 2 && WAITS_FOR_ROOM(0) && WAITS_FOR_ROOM(1));
                 over = true
@@ -373,7 +422,11 @@ proctype peer(byte self)
         :: else -> break
         od;
         if
-        :: !over -> need = amounts[low * MAX_SENDS + round]; wait(); assert(!over); round++
+        :: !over ->
+            need = amounts[low * MAX_SENDS + round] - (stays && round == 0);
+            wait();
+            assert(!over);
+            round++
         :: else -> break
         fi
     :: else -> break
@@ -391,6 +444,7 @@ init
         now.requests = getenv("REQUESTS") != 0 ? atoi(getenv("REQUESTS")) : 1;
         now.peers = getenv("PEERS") != 0 ? atoi(getenv("PEERS")) : 0;
         now.rounds = getenv("ROUNDS") != 0 ? atoi(getenv("ROUNDS")) : 3;
+        now.stays = getenv("STAYS") != 0;
     };
     if
     :: wrong == WRONG_CREDIT_LATE -> credit = ring

@@ -27,7 +27,7 @@
  * old values for as long as the kernel runs.
  *
  * A kernel file whose windows never leave a machine may define WEIR_WINDOW_NO_PORT before it includes this header. Its
- * kernels then need fewer registers. A call with a target behind a port channel fails the communicator with
+ * kernels are then smaller, and those of single calls need fewer registers. A call with a target behind a port channel fails the communicator with
  * WEIR_ERR_UNSUPPORTED, and so does a wait that must report words from there as taken.
  *
  * Groups:    a thread, a warp, a block, or a grid with a barrier. All threads of the group make each call with the same
@@ -40,8 +40,9 @@
  *            notify covers its puts. The source of a put may be overwritten, and data of a get read, after a barrier
  *            of the group if the target's memory is mapped, and after flush in any case.
  * Threads:   any number of groups may send as one rank. One group at a time waits, polls and takes for it.
- * Blocking:  wait, take, flush, barrier and index; notify and put_notify while the target's ring is full. All have the
- *            communicator's deadline. Notifications of one device up to weir_window_opts.notifications always fit.
+ * Blocking:  wait, take, flush, barrier and index; notify and put_notify while the target's ring is full; over a port
+ *            also put, get, notify, put_notify and poll, while the channel's queue is full. All have the communicator's
+ *            deadline. Up to weir_window_opts.notifications of one device that a rank has not taken always fit.
  * Ownership: weir_window_device gives the handle. Kernels must not use it after weir_window_destroy.
  * Errors:    WEIR_ERR_RANGE for an unknown rank or memory, or a range that leaves a part. WEIR_ERR_INVALID for a tag
  *            that is too large, or a source that partly overlaps its destination. Both come before anything is copied

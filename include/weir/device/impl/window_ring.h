@@ -12,8 +12,9 @@
  * the target has taken everything, and no thread polls another device's memory.
  *
  * The waiting thread polls by relaxed loads, because an acquire empties the first-level cache of its multiprocessor.
- * One acquire follows for all words that a wait takes. A word taken behind the head is replaced by WEIR_WINDOW_TAKEN,
- * which the head later steps over.
+ * One acquire follows for all words that a wait takes. A word taken behind the head is replaced by WEIR_WINDOW_TAKEN, a
+ * hole, which the head later steps over. If the word at the head stays, the waiting thread closes the holes: it moves
+ * the words that stay to the end of the ring. So half of the ring is free whenever at most the other half is not taken.
  *
  * A full ring without a match can never bring one: its rank has one waiting group at a time, and the source device
  * knows the head, because it has filled the ring up to one lap behind it. */
@@ -23,9 +24,6 @@
 #include "weir/device/coop.h"
 #include "weir/device/impl/window_layout.h"
 #include "weir/device/impl/window_port.h"
-
-#define WEIR_ANY_RANK UINT32_MAX /* source of any rank */
-#define WEIR_ANY_TAG UINT32_MAX
 
 /* The source of a word that is taken. No rank has this number. */
 #define WEIR_WINDOW_TAKEN UINT32_MAX
@@ -177,6 +175,9 @@ WEIR_FN_COLD weir_status weir_window_send_far(const weir_dev_window *window, uin
  * each hole. */
 #define WEIR_WINDOW_HOLE ((uint64_t)1 << 32)
 
+/* Words of a ring that are taken and that the source device does not know to be free, before the head or behind it. */
+WEIR_FN uint32_t weir_window_unknown(weir_vec16 head) { return (uint32_t)head.hi + (uint32_t)(head.hi >> 32); }
+
 /* The first ring that may hold a match, and the number after the last one. */
 WEIR_FN uint32_t weir_window_first_ring(const weir_dev_window *window, uint32_t source)
 {
@@ -191,7 +192,7 @@ WEIR_FN uint32_t weir_window_end_ring(const weir_dev_window *window, uint32_t so
 /* What a look at the rings finds beside matches. */
 #define WEIR_WINDOW_DUE 1u    /* the control block is to be checked */
 #define WEIR_WINDOW_STUCK 2u  /* every ring is full and holds no match */
-#define WEIR_WINDOW_REPORT 4u /* half of a ring is free, and its source does not know it */
+#define WEIR_WINDOW_REPORT 4u /* half of a ring is taken, and its source does not know it */
 #define WEIR_WINDOW_MATCH 8u  /* a word was taken */
 
 /* Words that a look loads at once. */
@@ -257,11 +258,11 @@ WEIR_FN uint32_t weir_window_look(const weir_dev_window *window, uint32_t index,
                 }
             }
         }
-        if (ahead != count) {
+        if (ahead != count || words.hi >= WEIR_WINDOW_HOLE) {
             bits &= ~WEIR_WINDOW_STUCK;
         }
         if (changed) {
-            bits |= (uint32_t)words.hi >= count / 2 ? WEIR_WINDOW_REPORT : 0;
+            bits |= weir_window_unknown(words) >= count / 2 ? WEIR_WINDOW_REPORT : 0;
             weir_arch_store_vec16(state, words);
             weir_arch_store_u64((weir_alias_u64 *)state + 2, words.lo + ahead);
         }
@@ -288,17 +289,56 @@ WEIR_FN void weir_window_credit(const weir_dev_window *window, uint32_t index, u
     }
 }
 
+/* Moves the words of a ring that are not taken behind its holes, in their order, and the head to the first of them.
+ * Returns the new head, which it stores, too. A wait looks at them again. The word that a sender has stored becomes one
+ * that this thread has stored, so an acquire comes before. */
+WEIR_FN weir_vec16 weir_window_close_holes(const weir_dev_window *window, uint32_t index, uint32_t device,
+                                           weir_vec16 head)
+{
+    const uint32_t count = window->count;
+    uint64_t *ring = (uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device));
+    weir_vec16 *state = (weir_vec16 *)(weir_window_states(window, index) + device);
+    const uint32_t first = (uint32_t)head.lo;
+    uint32_t words = 0;
+    WEIR_ROLLED
+    while (words < count &&
+           weir_window_arrived(weir_arch_load_before_acquire_sys_u64(ring + ((first + words) & (count - 1))),
+                               first + words, count)) {
+        words++;
+    }
+    weir_arch_fence_acquire_sys();
+    uint32_t moved = words;
+    WEIR_ROLLED
+    while (words-- != 0) {
+        const uint64_t word = weir_arch_load_relaxed_sys_u64(ring + ((first + words) & (count - 1)));
+        if (weir_window_source(word) != WEIR_WINDOW_TAKEN) {
+            moved--;
+            weir_arch_store_relaxed_sys_u64(
+                ring + ((first + moved) & (count - 1)),
+                weir_window_word(first + moved, count, weir_window_source(word), weir_window_tag(word)));
+        }
+    }
+    head.hi = (uint32_t)head.hi + moved;
+    head.lo += moved;
+    weir_arch_store_vec16(state, head);
+    weir_arch_store_u64((weir_alias_u64 *)state + 2, head.lo);
+    return head;
+}
+
 /* Reports the heads of the rings of this device's rank `index` whose source devices do not know at least `least` taken
- * words. A long wait reports all heads: a ring without a match counts too, because its senders may be the ones that the
- * awaited source waits for. */
+ * words, after closing the holes. A long wait reports all heads: a ring without a match counts too, because its senders
+ * may be the ones that the awaited source waits for. */
 WEIR_FN_COLD void weir_window_credit_all(const weir_dev_window *window, uint32_t index, uint32_t least)
 {
     WEIR_ROLLED
     for (uint32_t device = 0; device < window->devices; device++) {
         weir_vec16 *state = (weir_vec16 *)(weir_window_states(window, index) + device);
         weir_vec16 words = weir_arch_load_vec16(state);
-        if ((uint32_t)words.hi >= least) {
-            words.hi -= (uint32_t)words.hi;
+        if (weir_window_unknown(words) >= least) {
+            if (words.hi >= WEIR_WINDOW_HOLE) {
+                words = weir_window_close_holes(window, index, device, words);
+            }
+            words.hi = 0;
             weir_arch_store_vec16(state, words);
             weir_window_credit(window, index, device, words.lo);
         }
@@ -384,8 +424,8 @@ typedef weir_status weir_window_collect_function(const weir_dev_window *window, 
                                                  uint32_t tag, uint64_t count);
 WEIR_WINDOW_POINTER(weir_window_collect_function, weir_window_collect_any, weir_window_collect_any);
 
-/* Behind a word that was taken: steps over taken words at the head, reports the head if half of the ring has been taken
- * since the last report, and checks the control block if the wait is due. */
+/* Behind a word that was taken: steps over taken words at the head, closes holes and reports the head if half of the
+ * ring has been taken since the last report, and checks the control block if the wait is due. */
 WEIR_FN_COLD weir_status weir_window_after_take(const weir_dev_window *window, uint32_t index, uint32_t device, int due)
 {
     const uint64_t *ring = (const uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device));
@@ -397,8 +437,11 @@ WEIR_FN_COLD weir_status weir_window_after_take(const weir_dev_window *window, u
         head.lo++;
         head.hi -= WEIR_WINDOW_HOLE - 1;
     }
-    if ((uint32_t)head.hi >= window->count / 2) {
-        head.hi -= (uint32_t)head.hi;
+    if (weir_window_unknown(head) >= window->count / 2) {
+        if (head.hi >= WEIR_WINDOW_HOLE) {
+            head = weir_window_close_holes(window, index, device, head);
+        }
+        head.hi = 0;
         weir_window_credit(window, index, device, head.lo);
     }
     weir_arch_store_vec16(state, head);
@@ -510,7 +553,7 @@ WEIR_FN weir_status weir_window_collect(const weir_dev_window *window, uint32_t 
                 weir_arch_store_u64((weir_alias_u64 *)weir_window_passed(window, index), word);
             }
             const int due = weir_window_is_due(before, head.lo);
-            return WEIR_UNLIKELY((uint32_t)head.hi >= size / 2 || due || rest)
+            return WEIR_UNLIKELY(weir_window_unknown(head) >= size / 2 || due || rest)
                        ? weir_window_after_take(window, index, device, due)
                        : WEIR_OK;
         }
@@ -532,7 +575,8 @@ WEIR_FN int weir_window_count(const weir_dev_window *window, uint32_t index, uin
     WEIR_ROLLED
     for (uint32_t device = first; device < end; device++) {
         const uint64_t *ring = (const uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device));
-        const uint64_t head = weir_arch_load_vec16((weir_vec16 *)(weir_window_states(window, index) + device)).lo;
+        const weir_vec16 state = weir_arch_load_vec16((weir_vec16 *)(weir_window_states(window, index) + device));
+        const uint64_t head = state.lo;
         uint64_t at = head;
         WEIR_ROLLED
         for (; left != 0 && at - head < count; at++) {
@@ -542,7 +586,7 @@ WEIR_FN int weir_window_count(const weir_dev_window *window, uint32_t index, uin
             }
             left -= (uint64_t)weir_window_matches(word, source, tag);
         }
-        full = full && at - head == count;
+        full = full && at - head == count && state.hi < WEIR_WINDOW_HOLE;
     }
     *missing = left;
     return full || never;
