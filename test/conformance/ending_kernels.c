@@ -59,6 +59,13 @@ WEIR_FN weir_status ending_push(const ending_args *args, uint64_t round)
     return status == WEIR_OK && ticket != round ? WEIR_ERR_CORRUPT : status;
 }
 
+WEIR_FN weir_status ending_notify(const ending_args *args, uint32_t tag, weir_coop alone)
+{
+    const weir_dev_window_rank self = weir_dev_window_at(&args->ring, 0);
+    const weir_status status = weir_dev_window_notify(&self, 0, tag, alone);
+    return status == WEIR_OK ? weir_dev_window_wait(&self, 0, tag, 1, alone) : status;
+}
+
 /* Waits of collectives, halos and windows; round + 1 is the number of the barrier. */
 WEIR_FN weir_status ending_peers(const ending_args *args, uint64_t round, weir_coop block)
 {
@@ -73,6 +80,8 @@ WEIR_FN weir_status ending_peers(const ending_args *args, uint64_t round, weir_c
         return weir_exchange_await(&args->collective, lanes, 0, 0, state, bar, round + 1);
     case ENDING_HALO:
         return weir_halo_await(&args->halo, &args->share, WEIR_DOING_HALO_WAIT, args->semaphore.inbound, round);
+    case ENDING_NOTIFY:
+        return ending_notify(args, (uint32_t)round % 2, block);
     default:
         return weir_dev_window_meet_devices(&args->window, round + 1, block);
     }
@@ -110,6 +119,7 @@ WEIR_FN weir_status ending_once(const ending_args *args, weir_dev_semaphore_coun
     case ENDING_EXCHANGE:
     case ENDING_HALO:
     case ENDING_WINDOW:
+    case ENDING_NOTIFY:
         return ending_peers(args, round, weir_coop_thread(grid));
     default:
         weir_dev_semaphore_signal(&args->semaphore);
@@ -117,7 +127,26 @@ WEIR_FN weir_status ending_once(const ending_args *args, weir_dev_semaphore_coun
     }
 }
 
-/* Runs in one warp; its first thread makes the waits of single threads. */
+/* One in this many waits must check the control block. */
+WEIR_FN uint64_t ending_interval(uint32_t wait)
+{
+    switch (wait) {
+    case ENDING_FIFO:
+    case ENDING_PROXY:
+    case ENDING_PUSH:
+    case ENDING_TRY_PUSH:
+    case ENDING_CHANNEL_PUSH:
+    case ENDING_CHANNEL_TRY_PUSH:
+        return (uint64_t)16 * WEIR_ARCH_LOOK_TICKETS; /* a hash chooses them */
+    case ENDING_STATUS:
+        return 64;
+    default:
+        return WEIR_ARCH_LOOK_WAITS;
+    }
+}
+
+/* Runs in one warp; its first thread makes the waits of single threads. It counts the waits that succeed although the
+ * whole control block showed the error before them: with as many as the interval, it ends with WEIR_ERR_LIMIT. */
 WEIR_KERNEL(ending_loop, ending_args)
 {
     const int packets = args->wait >= ENDING_LL16 && args->wait <= ENDING_LINES;
@@ -128,8 +157,13 @@ WEIR_KERNEL(ending_loop, ending_args)
         return;
     }
     weir_dev_semaphore_counts counts = weir_dev_semaphore_begin(&args->semaphore);
+    const uint64_t *last = &args->semaphore.control->checks[WEIR_CONTROL_CHECKS - 1].ended; /* the host sets it last */
+    uint64_t late = 0;
     while (status == WEIR_OK) {
+        const int ended = weir_arch_load_acquire_sys_u64(last) != 0;
         status = packets ? ending_packets(args, warp) : ending_once(args, &counts, round, coop);
+        late += (uint64_t)(ended && status == WEIR_OK);
+        status = late == ending_interval(args->wait) ? WEIR_ERR_LIMIT : status;
         if (packets) {
             status = weir_coop_agree(warp, args->semaphore.control, status);
         }

@@ -35,7 +35,8 @@ typedef enum ending_wait {
     ENDING_COLLECTIVE, /* the wait of collectives by slots, */
     ENDING_EXCHANGE,   /* and of a block of an exchange that has one lane */
     ENDING_HALO,
-    ENDING_WINDOW, /* the barrier with another device */
+    ENDING_WINDOW, /* the barrier with another device, */
+    ENDING_NOTIFY, /* and the wait for a notification that the kernel itself has sent */
     ENDING_STATUS, /* no waits: signals, and a check of the communicator's status behind each 64th */
     ENDING_WAITS
 } ending_wait;
@@ -55,9 +56,9 @@ typedef struct ending_args {
     weir_dev_halo halo;
     weir_dev_halo_share share;
     weir_dev_window window;
-    uint64_t *rounds; /* thousands of rounds so far; the status at the end; the host writes a nonzero value to end the
-                       * kernel */
-    uint32_t wait;    /* ending_wait */
+    weir_dev_window ring; /* of this device alone */
+    uint64_t *rounds;     /* rounds so far; the status at the end; the host writes a nonzero value to end the kernel */
+    uint32_t wait;        /* ending_wait */
 } ending_args;
 
 const weir_kernel *ending_kernel(void);
