@@ -11,24 +11,30 @@
 
 namespace {
 
-struct times {
+struct ending {
     uint64_t called; // when rank 1 called exit
+    uint64_t took;   // ms until rank 0 knew that it has ended
+    int32_t waited;  // what its wait for its kernel returned in exit, and what the kernel had returned then
+    int32_t kernel;
 };
 
+ending *the_ending;
 weir_device *the_device;
 void *the_stream;
+weirt_report *the_report;
 
 // Waits for kernels, as a GPU driver does when its process ends. The driver was loaded before weir's communicators.
 void wait_for_kernels()
 {
     if (the_stream != nullptr) {
-        (void)!weir_stream_wait(the_device, the_stream, weirt_timeout_ms());
+        the_ending->waited = static_cast<int32_t>(weir_stream_wait(the_device, the_stream, weirt_timeout_ms()));
+        the_ending->kernel = static_cast<int32_t>(the_report->status[0][0]);
     }
 }
 
 void returns_from_main(weirt_rank *rank)
 {
-    times *shared = static_cast<times *>(const_cast<void *>(rank->arg));
+    ending *shared = static_cast<ending *>(const_cast<void *>(rank->arg));
     const bool gpu = std::strcmp(rank->stage->kind, "gpu") == 0;
     if (rank->rank == 1 && !gpu && atexit(wait_for_kernels) != 0) {
         weirt_fail(rank, __FILE__, __LINE__, "atexit");
@@ -40,6 +46,8 @@ void returns_from_main(weirt_rank *rank)
         weirt_launch(rank, &channel.pair, weirt_wait_kernel(), &wait); // for signals that no rank sends
         weirt_barrier(rank);
         if (rank->rank == 1) {
+            the_ending = shared;
+            the_report = channel.pair.report;
             the_device = channel.comm.device;
             the_stream = channel.pair.stream;
             shared->called = weirt_now_ms();
@@ -50,13 +58,11 @@ void returns_from_main(weirt_rank *rank)
             weirt_sleep_ms(1);
         }
         // The operating system closes the sockets of rank 1 when its process has ended.
-        const uint64_t took = weirt_now_ms() - shared->called;
+        shared->took = weirt_now_ms() - shared->called;
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(channel.comm.comm));
         WEIRT_TEXT(rank, "rank 1 died");
-        if (took >= 5000 * (uint64_t)weirt_slow()) {
-            weirt_fail(rank, __FILE__, __LINE__, "rank 1 was known to have ended after %llu ms",
-                       (unsigned long long)took);
-        }
+        // The exit handler has ended the kernel of rank 1, and not the kernel's deadline.
+        WEIRT_EXPECT(rank, gpu || (shared->waited == WEIR_OK && shared->kernel == WEIR_ERR_ABORTED));
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_wait(channel.comm.comm, channel.pair.stream, 0));
         WEIRT_EXPECT(rank, channel.pair.report->status[0][0] == WEIR_ERR_REMOTE);
     }
@@ -89,10 +95,17 @@ void child_exits(weirt_rank *rank)
 
 WEIRT_PROCESS_SUITE(Exit);
 
+// On a busy machine one of several runs must be fast. The end of a driver of GPUs takes longer.
 TEST_P(Exit, KernelsThatWaitDoNotHoldTheProcess)
 {
-    times shared = {};
-    weirt_ranks_run_shared(stage(), 2, returns_from_main, &shared, sizeof shared);
+    const uint64_t most = std::strcmp(stage()->kind, "gpu") == 0 ? 5000 : 2000;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < 5 && least >= most && !HasFailure(); i++) {
+        ending shared = {};
+        weirt_ranks_run_shared(stage(), 2, returns_from_main, &shared, sizeof shared);
+        least = shared.took < least ? shared.took : least;
+    }
+    EXPECT_LT(least, most);
 }
 
 TEST_P(Exit, OfAChildEndsNothing) { run(2, child_exits); }
