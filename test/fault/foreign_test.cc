@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <dirent.h>
+#include <poll.h>
 #include <set>
 #include <string>
 #include <sys/socket.h>
@@ -151,12 +152,21 @@ void garbage_at_the_unix_socket(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
+// Whether the other end has closed the connection; waits for it.
+bool is_closed(int sock)
+{
+    pollfd wait = { sock, POLLIN, 0 };
+    char byte;
+    return poll(&wait, 1, static_cast<int>(weirt_timeout_ms())) == 1 && recv(sock, &byte, 1, 0) <= 0;
+}
+
 void strangers_at_the_port(weirt_rank *rank)
 {
     weirt_channel channel;
     weirt_log_allow("foreign connection");
     if (weirt_channel_open(rank, 0, 1024, &channel)) {
         std::vector<int> open;
+        std::vector<int> refused; // of those: they sent a whole greeting
         if (rank->rank == 0) {
             std::vector<sockaddr_in> listeners = listening();
             for (const sockaddr_in &listener : listeners) {
@@ -167,13 +177,18 @@ void strangers_at_the_port(weirt_rank *rank)
                     int sock = connect_to(rank, listener);
                     (void)!send(sock, data.data(), data.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
                     open.push_back(sock);
+                    if (bytes > 64) {
+                        refused.push_back(sock);
+                    }
                 }
                 int sock = connect_to(rank, listener);
                 const char request[] = "GET / HTTP/1.1\r\nHost: weir\r\n\r\n";
                 (void)!send(sock, request, sizeof request - 1, MSG_NOSIGNAL);
                 open.push_back(sock);
             }
-            weirt_sleep_ms(200);
+            for (int sock : refused) {
+                WEIRT_EXPECT(rank, is_closed(sock));
+            }
             WEIRT_EXPECT(rank, weirt_log_count("foreign connection") <= listeners.size());
         }
         weirt_barrier(rank);
