@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "src/host/comm/comm.h"
 #include "src/host/comm/exchange.h"
 #include "src/host/comm/fd_pass.h"
 #include "src/host/comm/fd_socket.h"
@@ -142,7 +143,7 @@ static void deliver(uint32_t peer, const uint8_t *data, size_t bytes)
 /* A handle of `peer`: with the size of one of this rank's slabs, or with numbers of the input. */
 static size_t make_handle(uint32_t peer, uint8_t form, uint8_t *data)
 {
-    const weiri_slab *slab = (form & 1) != 0 ? &comm->host_slab : &comm->device_slab;
+    const weiri_slab *slab = (form & 1) != 0 ? &comm->slabs.host : &comm->slabs.device;
     weir_memory memory;
     memset(&memory, 0, sizeof memory);
     memory.comm = comm;
@@ -177,7 +178,7 @@ static size_t make_payload(uint8_t op, uint8_t data[WEIRI_PAYLOAD_MAX])
         weiri_write_u32(&w, end & 1);
         weiri_write_u32(&w, 1);
         weiri_write_u64(&w, fuzz_number(in) * WEIR_CELL_BYTES);
-        weiri_write_u64(&w, comm->host_slab.first + fuzz_number(in) * WEIR_CELL_BYTES);
+        weiri_write_u64(&w, comm->slabs.host.first + fuzz_number(in) * WEIR_CELL_BYTES);
         weiri_write_u64(&w, end);
     }
     return w.size;
@@ -267,7 +268,7 @@ static void send_answer(uint32_t peer)
     } else if (kind == WEIRI_PORT_FD_AT) {
         /* A descriptor of this process instead of the peer's. */
         const uint8_t which = fuzz_u8(in);
-        const int fd = comm->device_slab.memory->description.fd;
+        const int fd = comm->slabs.device.memory->description.fd;
         weiri_write_u32(&w, which < 0x80 ? (uint32_t)fd : (uint32_t)fuzz_number(in));
     }
     deliver(to.peer, data, w.size);
@@ -377,7 +378,7 @@ static void send_datagram(uint32_t peer)
     weiri_write_u32(&w, to.peer);
     weiri_write_u64(&w, to.number);
     weiri_write_bytes(&w, proof, sizeof proof);
-    const weiri_slab *slab = (form & 2) != 0 ? &comm->host_slab : &comm->device_slab;
+    const weiri_slab *slab = (form & 2) != 0 ? &comm->slabs.host : &comm->slabs.device;
     const int fds[2] = { (form & 4) != 0 ? comm->fd_pass.socket : slab->memory->description.fd, comm->fd_pass.socket };
     send_to_socket(data, w.size, fds, (form & 8) != 0 ? form >> 6 & 1 : 1 + ((form & 16) != 0));
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "src/host/base/auth.h"
+#include "src/host/comm/comm.h"
 #include "src/host/comm/memory.h"
 #include "test/fuzz/fake_bootstrap.h"
 #include "test/fuzz/fuzz.h"

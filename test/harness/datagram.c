@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "src/host/boot/boot.h"
+#include "src/host/comm/comm.h"
 #include "src/host/comm/exchange.h"
 #include "src/host/comm/fd_pass.h"
 #include "test/harness/ranks.h"

@@ -11,6 +11,7 @@
 #include "src/host/base/error.h"
 #include "src/host/base/wire.h"
 #include "src/host/channel/proxy.h"
+#include "src/host/comm/comm.h"
 #include "src/host/comm/exchange.h"
 #include "src/host/comm/semaphore.h"
 #include "weir/memory_channel.h"

@@ -59,9 +59,9 @@ static void set_handle(weir_fifo *fifo)
     weir_comm *comm = fifo->comm;
     const bool host = fifo->end == WEIR_FIFO_HOST;
     char *base = (char *)(host ? fifo->block->host_pointer : fifo->block->pointer);
-    char *counts = host ? base + CREDITS_OFFSET : (char *)weiri_slab_device(comm->device_slab.memory, fifo->cell);
+    char *counts = host ? base + CREDITS_OFFSET : (char *)weiri_slab_device(comm->slabs.device.memory, fifo->cell);
     weir_dev_fifo *device = &fifo->device;
-    device->control = host ? comm->control : comm->control_device;
+    device->control = host ? comm->slabs.control : comm->slabs.control_device;
     device->credits = (weir_dev_credits *)(void *)counts;
     device->head = (uint64_t *)(void *)(counts + HEAD_IN_CELL);
     device->slots = (uint64_t *)(void *)(base + SLOTS_OFFSET);
@@ -93,7 +93,7 @@ weir_status weir_fifo_create(weir_comm *comm, const weir_fifo_opts *opts, weir_f
         goto undo_alloc;
     }
     if (options.end == WEIR_FIFO_DEVICE) {
-        status = weiri_cells_allocate(comm, &comm->device_slab, 1, &fifo->cell);
+        status = weiri_cells_allocate(comm, &comm->slabs.device, 1, &fifo->cell);
         if (status != WEIR_OK) {
             goto undo_block;
         }
@@ -123,7 +123,7 @@ void weir_fifo_destroy(weir_fifo *fifo)
     }
     weir_comm *comm = fifo->comm;
     if (fifo->end == WEIR_FIFO_DEVICE) {
-        weiri_cells_free(comm, &comm->device_slab, 1, fifo->cell);
+        weiri_cells_free(comm, &comm->slabs.device, 1, fifo->cell);
     }
     weiri_block_release(fifo->block);
     weiri_free(fifo);

@@ -5,6 +5,7 @@
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
+#include "src/host/comm/comm.h"
 #include "src/host/comm/memory.h"
 #include "src/host/comm/semaphore.h"
 
@@ -72,7 +73,7 @@ static void fill_device(weir_memory_channel *channel)
         device->packets = (char *)channel->packets->block->pointer;
         device->packets_bytes = channel->packets->block->size;
     }
-    device->epochs = (uint64_t *)weiri_slab_device(comm->device_slab.memory, channel->cell);
+    device->epochs = (uint64_t *)weiri_slab_device(comm->slabs.device.memory, channel->cell);
 }
 
 /* Writes to the channel's cells, one for each semaphore of the set, what a failing kernel needs for its record. */
@@ -129,7 +130,7 @@ weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *r
         weiri_free(channel);
         return status;
     }
-    status = weiri_cells_allocate(comm, &comm->device_slab, semaphore->count, &channel->cell);
+    status = weiri_cells_allocate(comm, &comm->slabs.device, semaphore->count, &channel->cell);
     if (status != WEIR_OK) {
         weiri_semaphore_unclaim(semaphore, false);
         weiri_free(channel);
@@ -161,7 +162,7 @@ void weir_memory_channel_destroy(weir_memory_channel *channel)
         return;
     }
     weir_comm *comm = channel->semaphore->connection->comm;
-    weiri_cells_free(comm, &comm->device_slab, channel->semaphore->count, channel->cell);
+    weiri_cells_free(comm, &comm->slabs.device, channel->semaphore->count, channel->cell);
     weir_memory_destroy(channel->remote);
     weir_memory_destroy(channel->local);
     weir_memory_destroy(channel->packets);

@@ -650,7 +650,7 @@ static void fill_packets(weir_port_channel *channel)
         device->packets = (char *)weir_memory_pointer(here->memory);
         device->packets_half = here->size / 2 / WEIR_PORT_PACKETS_TAIL * WEIR_PORT_PACKETS_TAIL;
         device->packets_whole = ops_of(channel)->keeps_words;
-        device->epochs = (uint64_t *)weiri_slab_device(connection->comm->device_slab.memory, channel->epochs);
+        device->epochs = (uint64_t *)weiri_slab_device(connection->comm->slabs.device.memory, channel->epochs);
         if (connection->transport->map != NULL) {
             device->peer_packets = (char *)weir_memory_pointer(channel->memories[WEIR_PORT_PACKETS_REMOTE].memory);
         }
@@ -664,7 +664,7 @@ static weir_status open_packets(weir_port_channel *channel)
     if (channel->memory_count <= WEIR_PORT_PACKETS_LOCAL) {
         return WEIR_OK;
     }
-    weir_status status = weiri_cells_allocate(comm, &comm->device_slab, 1, &channel->epochs);
+    weir_status status = weiri_cells_allocate(comm, &comm->slabs.device, 1, &channel->epochs);
     channel->has_epochs = status == WEIR_OK;
     for (uint32_t id = WEIR_PORT_PACKETS_REMOTE; id <= WEIR_PORT_PACKETS_LOCAL && status == WEIR_OK; id++) {
         status = channel->line.open ? weiri_port_line_add(&channel->line, id, &channel->memories[id]) : WEIR_OK;
@@ -675,7 +675,7 @@ static weir_status open_packets(weir_port_channel *channel)
 static void close_packets(const weir_port_channel *channel)
 {
     if (channel->has_epochs) {
-        weiri_cells_free(comm_of(channel), &comm_of(channel)->device_slab, 1, channel->epochs);
+        weiri_cells_free(comm_of(channel), &comm_of(channel)->slabs.device, 1, channel->epochs);
     }
 }
 

@@ -35,17 +35,17 @@ static weir_status find_view(weiri_port_line *line)
 static weir_status allocate_cells(weiri_port_line *line)
 {
     weir_comm *comm = comm_of(line);
-    weir_status status = weiri_cells_allocate(comm, &comm->device_slab, 1, &line->state_cell);
+    weir_status status = weiri_cells_allocate(comm, &comm->slabs.device, 1, &line->state_cell);
     if (status != WEIR_OK) {
         return status;
     }
     line->has_state = true;
-    status = weiri_cells_allocate(comm, &comm->host_slab, 1, &line->board_cell);
+    status = weiri_cells_allocate(comm, &comm->slabs.host, 1, &line->board_cell);
     if (status != WEIR_OK) {
         return status;
     }
     line->has_board = true;
-    line->board = (weir_dev_port_board *)weiri_slab_host(comm->host_slab.memory, line->board_cell);
+    line->board = (weir_dev_port_board *)weiri_slab_host(comm->slabs.host.memory, line->board_cell);
     return WEIR_OK;
 }
 
@@ -98,10 +98,10 @@ void weiri_port_line_close(weiri_port_line *line)
         weiri_block_release(line->tables[--line->table_count]);
     }
     if (line->has_state) {
-        weiri_cells_free(comm_of(line), &comm_of(line)->device_slab, 1, line->state_cell);
+        weiri_cells_free(comm_of(line), &comm_of(line)->slabs.device, 1, line->state_cell);
     }
     if (line->has_board) {
-        weiri_cells_free(comm_of(line), &comm_of(line)->host_slab, 1, line->board_cell);
+        weiri_cells_free(comm_of(line), &comm_of(line)->slabs.host, 1, line->board_cell);
     }
 }
 
@@ -134,9 +134,9 @@ void weiri_port_line_fill(const weiri_port_line *line, const weiri_remote *token
     weir_dev_port_rdma *rdma = &device->rdma;
     bool settle, adds;
     rdma->queue = line->view;
-    rdma->queue.control = comm->control_device;
-    rdma->queue.state = (weir_dev_rdma_state *)weiri_slab_device(comm->device_slab.memory, line->state_cell);
-    rdma->board = (weir_dev_port_board *)weiri_slab_device(comm->host_slab.memory, line->board_cell);
+    rdma->queue.control = comm->slabs.control_device;
+    rdma->queue.state = (weir_dev_rdma_state *)weiri_slab_device(comm->slabs.device.memory, line->state_cell);
+    rdma->board = (weir_dev_port_board *)weiri_slab_device(comm->slabs.host.memory, line->board_cell);
     rdma->remote = weiri_port_line_describe(line, remote);
     rdma->local = weiri_port_line_describe(line, local);
     rdma->token = engine_of(line)->remote(line->queue, token, &settle, &adds);

@@ -390,12 +390,12 @@ static void leave_worker(weir_proxy_channel *channel)
 static void set_handles(weir_proxy_channel *channel)
 {
     const weir_comm *comm = channel->proxy->comm;
-    const weir_memory *host = comm->host_slab.memory;
+    const weir_memory *host = comm->slabs.host.memory;
     const uint64_t cell = channel->host_cell;
     weiri_channel_lane *device = &channel->lanes[WEIR_FIFO_DEVICE];
     device->progress = (weir_dev_progress *)weiri_slab_host(host, cell + DEVICE_PROGRESS_OFFSET);
     device->device.progress = (weir_dev_progress *)weiri_slab_device(host, cell + DEVICE_PROGRESS_OFFSET);
-    device->device.credits = (weir_dev_credits *)weiri_slab_device(comm->device_slab.memory, channel->device_cell);
+    device->device.credits = (weir_dev_credits *)weiri_slab_device(comm->slabs.device.memory, channel->device_cell);
     weiri_channel_lane *ours = &channel->lanes[WEIR_FIFO_HOST];
     ours->progress = (weir_dev_progress *)weiri_slab_host(host, cell + HOST_PROGRESS_OFFSET);
     ours->device.progress = ours->progress;
@@ -425,11 +425,11 @@ static weir_status new_channel(weir_proxy *proxy, const weir_proxy_handler *hand
         (void)weiri_fail_nomem("weir_proxy_channel_create");
         goto undo_alloc;
     }
-    status = weiri_cells_allocate(comm, &comm->device_slab, 1, &channel->device_cell);
+    status = weiri_cells_allocate(comm, &comm->slabs.device, 1, &channel->device_cell);
     if (status != WEIR_OK) {
         goto undo_ring;
     }
-    status = weiri_cells_allocate(comm, &comm->host_slab, 1, &channel->host_cell);
+    status = weiri_cells_allocate(comm, &comm->slabs.host, 1, &channel->host_cell);
     if (status != WEIR_OK) {
         goto undo_device_cell;
     }
@@ -447,9 +447,9 @@ static weir_status new_channel(weir_proxy *proxy, const weir_proxy_handler *hand
     return WEIR_OK;
 
 undo_host_cell:
-    weiri_cells_free(comm, &comm->host_slab, 1, channel->host_cell);
+    weiri_cells_free(comm, &comm->slabs.host, 1, channel->host_cell);
 undo_device_cell:
-    weiri_cells_free(comm, &comm->device_slab, 1, channel->device_cell);
+    weiri_cells_free(comm, &comm->slabs.device, 1, channel->device_cell);
 undo_ring:
     weiri_free(channel->ring);
 undo_alloc:
@@ -501,8 +501,8 @@ void weir_proxy_channel_destroy(weir_proxy_channel *channel)
     weir_proxy *proxy = channel->proxy;
     weir_comm *comm = proxy->comm;
     leave_worker(channel);
-    weiri_cells_free(comm, &comm->host_slab, 1, channel->host_cell);
-    weiri_cells_free(comm, &comm->device_slab, 1, channel->device_cell);
+    weiri_cells_free(comm, &comm->slabs.host, 1, channel->host_cell);
+    weiri_cells_free(comm, &comm->slabs.device, 1, channel->device_cell);
     weiri_free(channel->ring);
     weiri_free(channel);
     put_proxy(proxy);
@@ -572,7 +572,7 @@ weir_status weiri_channel_try_push(weir_proxy_channel *channel, const char *call
     if (status == WEIR_OK && request == NULL) {
         status = weiri_fail_null(call, "request");
     }
-    if (status == WEIR_OK && weir_dev_control_status(channel->proxy->comm->control) != WEIR_OK) {
+    if (status == WEIR_OK && weir_dev_control_status(channel->proxy->comm->slabs.control) != WEIR_OK) {
         status = weiri_comm_error(channel->proxy->comm);
     }
     if (status != WEIR_OK) {

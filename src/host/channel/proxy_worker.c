@@ -332,7 +332,7 @@ bool weiri_worker_is_quiet(const weiri_worker *worker)
 static void check_comm(weiri_worker *worker)
 {
     weir_comm *comm = worker->proxy->comm;
-    if (worker->failed == WEIR_OK && weir_dev_control_status(comm->control) != WEIR_OK) {
+    if (worker->failed == WEIR_OK && weir_dev_control_status(comm->slabs.control) != WEIR_OK) {
         weir_status status = weiri_comm_error(comm);
         if (status != WEIR_OK) {
             weiri_worker_fail(worker, status, weir_last_error());

@@ -281,7 +281,7 @@ static weir_status open_memories(weir_collective *collective, uint64_t bytes, we
     }
     device->call = WEIR_NO_CALL;
     if (status == WEIR_OK) {
-        device->control = comm->control_device;
+        device->control = comm->slabs.control_device;
         device->differences = (weir_dev_difference *)weir_memory_pointer(collective->differences);
     }
     return status;

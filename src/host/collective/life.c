@@ -54,12 +54,12 @@ weir_status weiri_life_open(weir_collective *collective)
     if (life == NULL) {
         return weiri_fail_nomem("weir_collective_create");
     }
-    weir_status status = weiri_cells_allocate(comm, &comm->device_slab, 1, &life->cell);
+    weir_status status = weiri_cells_allocate(comm, &comm->slabs.device, 1, &life->cell);
     if (status != WEIR_OK) {
         weiri_free(life);
         return status;
     }
-    uint64_t *words = (uint64_t *)weiri_slab_device(comm->device_slab.memory, life->cell);
+    uint64_t *words = (uint64_t *)weiri_slab_device(comm->slabs.device.memory, life->cell);
     collective->life = life;
     collective->device.epoch = words;
     collective->device.abandoned = words + ABANDONED_WORD;
@@ -99,11 +99,11 @@ void weiri_life_close(weir_collective *collective, bool keeps)
         return;
     }
     if (keeps) {
-        __atomic_store_n(&comm->keeps_slabs, true, __ATOMIC_RELAXED);
+        weiri_slabs_keep(comm);
     } else {
-        weiri_cells_free(comm, &comm->device_slab, 1, life->cell);
+        weiri_cells_free(comm, &comm->slabs.device, 1, life->cell);
         if (collective->device.generations != NULL) {
-            weiri_cells_free(comm, &comm->device_slab, REGISTRATION_CELLS, life->generations);
+            weiri_cells_free(comm, &comm->slabs.device, REGISTRATION_CELLS, life->generations);
         }
     }
     for (uint32_t i = 0; i < life->count; i++) {
@@ -122,9 +122,9 @@ weir_status weiri_life_prepare_registrations(weir_collective *collective)
     if (collective->device.generations != NULL) {
         return WEIR_OK;
     }
-    weir_status status = weiri_cells_allocate(comm, &comm->device_slab, REGISTRATION_CELLS, &life->generations);
+    weir_status status = weiri_cells_allocate(comm, &comm->slabs.device, REGISTRATION_CELLS, &life->generations);
     if (status == WEIR_OK) {
-        collective->device.generations = (uint64_t *)weiri_slab_device(comm->device_slab.memory, life->generations);
+        collective->device.generations = (uint64_t *)weiri_slab_device(comm->slabs.device.memory, life->generations);
     }
     return status;
 }
@@ -144,7 +144,7 @@ static weir_status write_bases(const weir_collective *collective, uint32_t index
     for (uint32_t k = 0; k < collective->device.ranks && !ended; k++) {
         bases[k] = (uintptr_t)weir_memory_pointer(weiri_team_memory_of(memory, k));
     }
-    return weir_device_copy(collective->comm->device, weiri_slab_device(collective->comm->device_slab.memory, at),
+    return weir_device_copy(collective->comm->device, weiri_slab_device(collective->comm->slabs.device.memory, at),
                             bases, sizeof bases);
 }
 
@@ -156,7 +156,7 @@ weir_status weiri_life_begin_registration(weir_collective *collective, uint32_t 
 weir_status weiri_life_end_registration(weir_collective *collective, uint32_t index)
 {
     uint64_t *word =
-        (uint64_t *)weiri_slab_device(collective->comm->device_slab.memory, collective->life->generations) + index;
+        (uint64_t *)weiri_slab_device(collective->comm->slabs.device.memory, collective->life->generations) + index;
     const uint64_t now = collective->life->ended[index] + 1;
     weir_status status = weir_device_copy(collective->comm->device, word, &now, sizeof now);
     if (status == WEIR_OK) {
@@ -297,7 +297,7 @@ static void leave(weir_collective *collective)
     static const uint64_t one = 1;
     weiri_life *life = collective->life;
     weir_device *device = collective->comm->device;
-    uint64_t *word = (uint64_t *)weiri_slab_device(collective->comm->device_slab.memory, life->cell) + ABANDONED_WORD;
+    uint64_t *word = (uint64_t *)weiri_slab_device(collective->comm->slabs.device.memory, life->cell) + ABANDONED_WORD;
     if (weir_device_copy(device, word, &one, sizeof one) != WEIR_OK) {
         weiri_log(WEIR_LOG_ERROR, "weir_collective_abandon: its memory is kept: %s", weir_last_error());
         return;

@@ -215,7 +215,7 @@ static weir_status finish_rails(weir_collective *collective, const layout *at)
     rails->hold = memory + at->hold;
     rails->device.memory = memory;
     rails->device.channels = (const weir_dev_port_channel *)(memory + at->handles);
-    rails->device.control = collective->comm->control_device;
+    rails->device.control = collective->comm->slabs.control_device;
     rails->device.differences =
         (weir_dev_difference *)weir_memory_pointer(collective->differences) + WEIR_COLLECTIVE_RANKS;
     status = finish_exchange(collective, memory + at->exchange);

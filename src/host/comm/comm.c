@@ -1,13 +1,9 @@
-/* comm.c - communicators: create and destroy, and the error that a communicator keeps.
+/* comm.c - communicators: create and destroy.
  *
  * Create has a part of this rank alone (slabs with the control block, port, socket for descriptors, a watch for errors
  * of kernels) and one with all ranks: they exchange their ends and how their own part went, and, unless the ends show
  * that memory can be mapped among all (is_simple), which transports work. A rank that has failed takes part too,
- * because the others would wait for it.
- *
- * The first error stays. It comes from the host, from a peer's message, or from the control block, which every check
- * and the service thread read. It ends the waits of kernels and all futures. An error that only this rank knows is sent
- * to the other ranks. */
+ * because the others would wait for it. */
 #define _GNU_SOURCE
 #include "weir/comm.h"
 
@@ -28,11 +24,6 @@
 #include "src/host/comm/exchange.h"
 #include "src/host/comm/exit.h"
 #include "src/host/comm/fd_pass.h"
-#include "weir/device/impl/spin.h"
-#include "weir/stream.h"
-
-#define KERNEL_GRACE_MS 2000 /* a kernel whose wait passes its deadline ends before the wait for its stream */
-#define ERROR_CHECK_MS 500   /* how long an error of a kernel may be unknown to the other ranks */
 
 /* ---- this rank's end ------------------------------------------------------------------------------ */
 
@@ -250,49 +241,18 @@ static weir_status meet_all(weir_comm *comm, weir_status mine)
     return status;
 }
 
-static weir_status open_slabs(weir_comm *comm)
-{
-    weir_status status = weiri_slab_open(comm, &comm->device_slab, WEIR_MEMORY_DEVICE, 0);
-    if (status == WEIR_OK) {
-        status = weiri_slab_open(comm, &comm->host_slab, WEIR_MEMORY_HOST, WEIRI_CONTROL_BYTES);
-    }
-    if (status == WEIR_OK) {
-        comm->control = (weir_dev_control *)weiri_slab_host(comm->host_slab.memory, 0);
-        comm->control_device = (weir_dev_control *)weiri_slab_device(comm->host_slab.memory, 0);
-        weir_dev_control_begin(comm->control, (uint64_t)comm->kernel_timeout_ms * 1000000u);
-    }
-    return status;
-}
-
 /* ---- life ------------------------------------------------------------------------------------------- */
-
-/* A rank that has asked this one for something may still wait for it. The empty message follows all earlier ones. */
-static void report_end(const weir_comm *comm)
-{
-    for (uint32_t rank = 0; comm->peers != NULL && rank < comm->size; rank++) {
-        if (rank != comm->rank && comm->peers[rank].heard) {
-            (void)weiri_bootstrap_post(comm->bootstrap, rank, comm->port, NULL, 0);
-        }
-    }
-}
 
 /* Frees whatever of the communicator exists. */
 static void free_comm(weir_comm *comm)
 {
-    const bool was_open = comm->port_open;
     weiri_exit_remove(comm);
     weiri_quiesce_leave(comm);
-    pthread_mutex_lock(&comm->mutex);
-    comm->port_open = false;
-    pthread_mutex_unlock(&comm->mutex);
-    weiri_bootstrap_close_port(comm->bootstrap, comm->port);
-    report_end(comm);
+    weiri_exchange_close(comm);
     weiri_endpoint_stop(comm);
-    if (was_open) {
-        weiri_fd_pass_stop(comm);
-        weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->error_watch);
-        weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->passive.watch);
-    }
+    weiri_fd_pass_stop(comm);
+    weiri_failure_stop(comm);
+    weiri_passive_stop(comm);
     weiri_exchange_free(comm);
     weiri_fd_pass_close(comm);
     for (uint32_t rank = 0; comm->peers != NULL && rank < comm->size; rank++) {
@@ -300,43 +260,34 @@ static void free_comm(weir_comm *comm)
         weir_memory_destroy(comm->peers[rank].host_slab);
     }
     weiri_free(comm->peers);
-    weiri_slab_close(&comm->device_slab, comm->keeps_slabs);
-    weiri_slab_close(&comm->host_slab, comm->keeps_slabs);
+    weiri_slabs_close(comm);
     weiri_domains_close(comm);
     pthread_cond_destroy(&comm->changed);
-    pthread_mutex_destroy(&comm->passive.mutex);
-    pthread_mutex_destroy(&comm->domains.mutex);
     pthread_mutex_destroy(&comm->mutex);
     weiri_bootstrap_put(comm->bootstrap);
     weiri_device_put(comm->device);
     weiri_free(comm);
 }
 
-static void check_for_error(void *context) { (void)weiri_comm_error((weir_comm *)context); }
-
 /* This rank's own part of create. */
 static weir_status open_comm(weir_comm *comm)
 {
-    const weiri_port_handler handler = { weiri_exchange_message, weiri_exchange_gone, comm };
     comm->peers = (weiri_comm_peer *)weiri_alloc(comm->size, sizeof *comm->peers);
     if (comm->peers == NULL) {
         return weiri_fail_nomem("weir_comm_create: peers");
     }
-    describe_end(comm);
-    weir_status status = open_slabs(comm);
+    weir_status status = weiri_slabs_open(comm);
     if (status == WEIR_OK) {
         status = weiri_fd_pass_open(comm);
     }
     if (status == WEIR_OK) {
-        status = weiri_bootstrap_open_port(comm->bootstrap, comm->port, &handler);
+        status = weiri_exchange_open(comm);
     }
     if (status == WEIR_OK) {
-        comm->port_open = true;
         status = weiri_fd_pass_start(comm);
     }
     if (status == WEIR_OK) {
-        status = weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), ERROR_CHECK_MS, check_for_error,
-                                          comm, &comm->error_watch);
+        status = weiri_failure_start(comm);
     }
     return status == WEIR_OK ? weiri_exit_add(comm) : status;
 }
@@ -368,14 +319,12 @@ static weir_status new_comm(weir_bootstrap *bootstrap, weir_device *device, cons
         return weiri_fail_nomem("weir_comm_create");
     }
     pthread_mutex_init(&comm->mutex, NULL);
-    pthread_mutex_init(&comm->domains.mutex, NULL);
-    pthread_mutex_init(&comm->passive.mutex, NULL);
+    weiri_domains_open(comm);
     weiri_refcount_init(&comm->refs);
     comm->bootstrap = bootstrap;
     comm->device = device;
     comm->rank = weir_bootstrap_rank(bootstrap);
     comm->size = weir_bootstrap_size(bootstrap);
-    comm->pid = getpid();
     comm->fd_pass.socket = -1;
     comm->timeout_ms =
         weiri_env_timeout(&env, options.timeout_ms != 0 ? options.timeout_ms : weiri_bootstrap_timeout(bootstrap));
@@ -384,6 +333,7 @@ static weir_status new_comm(weir_bootstrap *bootstrap, weir_device *device, cons
     comm->kernel_timeout_ms = weiri_env_kernel_timeout(&env, kernel_ms);
     comm->ordered = env.transport[0] != '\0';
     memcpy(comm->end.order, order, sizeof order);
+    describe_end(comm);
     weiri_bootstrap_get(bootstrap);
     weiri_device_get(device);
     *out = comm;
@@ -433,7 +383,18 @@ bool weiri_comm_logs_first(weir_comm *comm, uint32_t peer, uint32_t what)
 
 void weiri_comm_get(weir_comm *comm) { weiri_refcount_get(&comm->refs); }
 
-bool weiri_comm_forked(const weir_comm *comm) { return comm->pid != getpid(); }
+bool weiri_comm_forked(const weir_comm *comm) { return comm->end.pid != (uint64_t)getpid(); }
+
+weir_status weiri_comm_check(const char *object, weir_comm *comm, const char *call)
+{
+    if (comm == NULL) {
+        return weiri_fail_null(call, object);
+    }
+    if (weiri_comm_forked(comm)) {
+        return weiri_fail(WEIR_ERR_FORKED, "%s: the communicator belongs to the parent process", call);
+    }
+    return weiri_comm_error(comm);
+}
 
 void weiri_comm_put(weir_comm *comm)
 {
@@ -447,28 +408,6 @@ void weir_comm_destroy(weir_comm *comm)
     if (comm != NULL) {
         weiri_comm_put(comm);
     }
-}
-
-static bool may_end(void *context)
-{
-    (void)context;
-    return true;
-}
-
-static void end(void *context) { weiri_comm_put((weir_comm *)context); }
-
-void weir_comm_abandon(weir_comm *comm)
-{
-    if (comm == NULL || !weiri_exit_mark_abandoned(comm)) { /* after an earlier call its memory may be gone */
-        return;
-    }
-    pthread_mutex_lock(&comm->mutex);
-    weiri_comm_fail_locked(comm, WEIR_ERR_ABORTED, "communicator: it was abandoned (weir_comm_abandon)");
-    pthread_mutex_unlock(&comm->mutex);
-    comm->leaver.may_end = may_end;
-    comm->leaver.end = end;
-    comm->leaver.context = comm;
-    weiri_leave(&comm->leaver);
 }
 
 uint32_t weir_comm_rank(const weir_comm *comm) { return comm != NULL ? comm->rank : 0; }
@@ -486,129 +425,7 @@ void weir_comm_get_usage(weir_comm *comm, weir_comm_usage *usage)
     if (comm == NULL) {
         return;
     }
-    usage->host_bytes = comm->host_slab.memory->block->allocated + sizeof *comm + comm->size * sizeof *comm->peers +
+    usage->host_bytes = comm->slabs.host.memory->block->allocated + sizeof *comm + comm->size * sizeof *comm->peers +
                         2 * (uint64_t)WEIRI_CELLS;
-    usage->device_bytes = comm->device_slab.memory->block->allocated;
-}
-
-/* ---- failure ---------------------------------------------------------------------------------------- */
-
-void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *text)
-{
-    if (comm->failed != WEIR_OK) {
-        return;
-    }
-    comm->failed = status;
-    snprintf(comm->failed_text, sizeof comm->failed_text, "%s", text);
-    if (comm->control != NULL) {
-        __atomic_store_n(&comm->control->abort_status, (int32_t)status, __ATOMIC_RELEASE);
-        weir_dev_control_end(comm->control);
-    }
-    weiri_exchange_fail_locked(comm, true, 0, status, text);
-    pthread_cond_broadcast(&comm->changed);
-}
-
-void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *cause)
-{
-    if (comm->failed == WEIR_OK) {
-        char text[sizeof comm->failed_text];
-        snprintf(text, sizeof text, "communicator: rank %u: %s", comm->rank, cause);
-        weiri_comm_fail_locked(comm, status, text);
-        weiri_exchange_abort(comm, status, cause);
-    }
-}
-
-/* A kernel has failed. The communicator fails on all ranks, since they may wait for something that the kernel has not
- * done. */
-static weir_status fail_by_kernel(weir_comm *comm, weir_status status)
-{
-    char cause[224];
-    pthread_mutex_lock(&comm->mutex);
-    bool described = false;
-    for (weiri_error_hook *hook = comm->error_hooks; hook != NULL && !described; hook = hook->next) {
-        described = hook->describe(hook->context, status, cause, sizeof cause);
-    }
-    if (!described) {
-        weiri_record_text(comm, status, cause, sizeof cause);
-    }
-    weiri_comm_break_locked(comm, status, cause);
-    pthread_mutex_unlock(&comm->mutex);
-    return weiri_fail(status, "communicator: rank %u: %s", comm->rank, cause);
-}
-
-void weiri_comm_set_call_text(weir_comm *comm, weiri_call_text_function *call_text)
-{
-    pthread_mutex_lock(&comm->mutex);
-    comm->call_text = call_text;
-    pthread_mutex_unlock(&comm->mutex);
-}
-
-void weiri_comm_add_error_hook(weir_comm *comm, weiri_error_hook *hook)
-{
-    pthread_mutex_lock(&comm->mutex);
-    hook->next = comm->error_hooks;
-    comm->error_hooks = hook;
-    pthread_mutex_unlock(&comm->mutex);
-}
-
-void weiri_comm_remove_error_hook(weir_comm *comm, weiri_error_hook *hook)
-{
-    pthread_mutex_lock(&comm->mutex);
-    weiri_error_hook **at = &comm->error_hooks;
-    while (*at != hook) {
-        at = &(*at)->next;
-    }
-    *at = hook->next;
-    pthread_mutex_unlock(&comm->mutex);
-}
-
-weir_status weiri_comm_error(weir_comm *comm)
-{
-    pthread_mutex_lock(&comm->mutex);
-    weir_status status = comm->failed;
-    char text[sizeof comm->failed_text];
-    memcpy(text, comm->failed_text, sizeof text);
-    pthread_mutex_unlock(&comm->mutex);
-    if (status != WEIR_OK) {
-        return weiri_fail(status, "%s", text);
-    }
-    /* Acquire: the kernel wrote its record before this word. */
-    status = (weir_status)__atomic_load_n(&comm->control->error_status, __ATOMIC_ACQUIRE);
-    return status == WEIR_OK ? WEIR_OK : fail_by_kernel(comm, status);
-}
-
-weir_status weiri_comm_check(const char *object, weir_comm *comm, const char *call)
-{
-    if (comm == NULL) {
-        return weiri_fail_null(call, object);
-    }
-    if (weiri_comm_forked(comm)) {
-        return weiri_fail(WEIR_ERR_FORKED, "%s: the communicator belongs to the parent process", call);
-    }
-    return weiri_comm_error(comm);
-}
-
-weir_status weir_comm_status(weir_comm *comm) { return weiri_comm_check("comm", comm, "weir_comm_status"); }
-
-weir_status weir_comm_wait(weir_comm *comm, void *stream, uint32_t timeout_ms)
-{
-    if (comm == NULL) {
-        return weiri_fail_null("weir_comm_wait", "comm");
-    }
-    if (weiri_comm_forked(comm)) {
-        return weiri_fail(WEIR_ERR_FORKED, "weir_comm_wait: the communicator belongs to the parent process");
-    }
-    const uint32_t longest = timeout_ms != 0 ? timeout_ms : comm->kernel_timeout_ms + KERNEL_GRACE_MS;
-    weir_status status = weir_stream_wait(comm->device, stream, longest);
-    return status != WEIR_OK ? status : weiri_comm_error(comm);
-}
-
-void weir_comm_abort(weir_comm *comm)
-{
-    if (comm == NULL || weiri_comm_forked(comm)) {
-        return;
-    }
-    pthread_mutex_lock(&comm->mutex);
-    weiri_comm_break_locked(comm, WEIR_ERR_ABORTED, "weir_comm_abort");
-    pthread_mutex_unlock(&comm->mutex);
+    usage->device_bytes = comm->slabs.device.memory->block->allocated;
 }

@@ -6,6 +6,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
+#include "src/host/comm/comm.h"
 #include "src/host/comm/connection.h"
 #include "src/host/comm/domain.h"
 #include "src/host/comm/exchange.h"
@@ -101,8 +102,8 @@ static weir_status finish(weir_future *future)
         return weiri_fail(WEIR_ERR_CORRUPT, "weir_connection_create: malformed message of rank %u", connection->peer);
     }
     /* The peer's offsets of cells are checked against this rank's slabs, so the peer's slabs must not be smaller. */
-    if (future->handles[0].block.size < weir_memory_bytes(comm->device_slab.memory) ||
-        future->handles[1].block.size < weir_memory_bytes(comm->host_slab.memory)) {
+    if (future->handles[0].block.size < weir_memory_bytes(comm->slabs.device.memory) ||
+        future->handles[1].block.size < weir_memory_bytes(comm->slabs.host.memory)) {
         return weiri_fail(WEIR_ERR_CORRUPT, "weir_connection_create: slabs of rank %u are too small", connection->peer);
     }
     if (strcmp(name, connection->transport->name) != 0) {
@@ -125,10 +126,10 @@ static weir_status join(weir_connection *connection, uint64_t tag, weir_connecti
     weiri_writer w = weiri_writer_init(payload, sizeof payload);
     weiri_write_string(&w, connection->transport->name);
     weiri_write_u32(&w, connection->lines);
-    weiri_memory_make_keys(comm->device_slab.memory);
-    weiri_memory_make_keys(comm->host_slab.memory);
+    weiri_memory_make_keys(comm->slabs.device.memory);
+    weiri_memory_make_keys(comm->slabs.host.memory);
     weiri_op_message message = {
-        WEIRI_OP_CONNECTION, payload, w.size, { comm->device_slab.memory, comm->host_slab.memory }, 2
+        WEIRI_OP_CONNECTION, payload, w.size, { comm->slabs.device.memory, comm->slabs.host.memory }, 2
     };
     weir_status status = weiri_exchange_expect(comm, connection->peer, tag, WEIRI_OP_CONNECTION, finish, discard,
                                                connection, out, future);

@@ -3,8 +3,10 @@
 #ifndef WEIRI_COMM_CONNECTION_H
 #define WEIRI_COMM_CONNECTION_H
 
-#include "src/host/comm/comm.h"
+#include "src/host/base/refcount.h"
+#include "src/transport/transport.h"
 #include "weir/connection.h"
+#include "weir/memory.h"
 
 typedef struct weiri_endpoint_queue weiri_endpoint_queue;
 

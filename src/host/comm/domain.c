@@ -10,6 +10,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/boot/boot.h"
+#include "src/host/comm/comm.h"
 #include "src/host/comm/memory.h"
 
 #define PASSIVE_MS 1        /* between two runs of the watch */
@@ -52,12 +53,20 @@ weir_status weiri_domain_get(weir_comm *comm, const weiri_transport_ops *transpo
     return status;
 }
 
+void weiri_domains_open(weir_comm *comm)
+{
+    pthread_mutex_init(&comm->domains.mutex, NULL);
+    pthread_mutex_init(&comm->domains.passive.mutex, NULL);
+}
+
 void weiri_domains_close(weir_comm *comm)
 {
     while (comm->domains.count != 0) {
         weiri_domain *domain = comm->domains.at[--comm->domains.count];
         domain->transport->queue->domain_close(domain);
     }
+    pthread_mutex_destroy(&comm->domains.passive.mutex);
+    pthread_mutex_destroy(&comm->domains.mutex);
 }
 
 /* ---- regions and remotes -------------------------------------------------------------------------------- */
@@ -182,22 +191,22 @@ static bool poll_queue(weiri_queue *queue)
 static void poll_all(void *context)
 {
     weir_comm *comm = (weir_comm *)context;
-    if (comm->passive.rest > 0) {
-        comm->passive.rest--;
+    if (comm->domains.passive.rest > 0) {
+        comm->domains.passive.rest--;
         return;
     }
     bool worked = false;
-    pthread_mutex_lock(&comm->passive.mutex);
-    for (weiri_passive_queue *passive = comm->passive.first; passive != NULL; passive = passive->next) {
+    pthread_mutex_lock(&comm->domains.passive.mutex);
+    for (weiri_passive_queue *passive = comm->domains.passive.first; passive != NULL; passive = passive->next) {
         worked = poll_queue(passive->queue) || worked;
     }
-    pthread_mutex_unlock(&comm->passive.mutex);
+    pthread_mutex_unlock(&comm->domains.passive.mutex);
     if (worked) {
-        comm->passive.idle = 0;
-    } else if (comm->passive.idle < PASSIVE_REST_MAX) {
-        comm->passive.idle++;
+        comm->domains.passive.idle = 0;
+    } else if (comm->domains.passive.idle < PASSIVE_REST_MAX) {
+        comm->domains.passive.idle++;
     }
-    comm->passive.rest = comm->passive.idle;
+    comm->domains.passive.rest = comm->domains.passive.idle;
 }
 
 weir_status weiri_passive_add(weir_comm *comm, weiri_queue *queue)
@@ -211,17 +220,17 @@ weir_status weiri_passive_add(weir_comm *comm, weiri_queue *queue)
     }
     weir_status status = WEIR_OK;
     passive->queue = queue;
-    pthread_mutex_lock(&comm->passive.mutex);
-    if (comm->passive.watch == NULL) {
+    pthread_mutex_lock(&comm->domains.passive.mutex);
+    if (comm->domains.passive.watch == NULL) {
         status = weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), PASSIVE_MS, poll_all, comm,
-                                          &comm->passive.watch);
+                                          &comm->domains.passive.watch);
     }
     if (status == WEIR_OK) {
-        passive->next = comm->passive.first;
-        comm->passive.first = passive;
+        passive->next = comm->domains.passive.first;
+        comm->domains.passive.first = passive;
         passive = NULL;
     }
-    pthread_mutex_unlock(&comm->passive.mutex);
+    pthread_mutex_unlock(&comm->domains.passive.mutex);
     weiri_free(passive);
     return status;
 }
@@ -229,14 +238,19 @@ weir_status weiri_passive_add(weir_comm *comm, weiri_queue *queue)
 void weiri_passive_remove(weir_comm *comm, const weiri_queue *queue)
 {
     weiri_passive_queue *gone = NULL;
-    pthread_mutex_lock(&comm->passive.mutex);
-    for (weiri_passive_queue **at = &comm->passive.first; *at != NULL && gone == NULL; at = &(*at)->next) {
+    pthread_mutex_lock(&comm->domains.passive.mutex);
+    for (weiri_passive_queue **at = &comm->domains.passive.first; *at != NULL && gone == NULL; at = &(*at)->next) {
         if ((*at)->queue == queue) {
             gone = *at;
             *at = gone->next;
             break;
         }
     }
-    pthread_mutex_unlock(&comm->passive.mutex);
+    pthread_mutex_unlock(&comm->domains.passive.mutex);
     weiri_free(gone);
+}
+
+void weiri_passive_stop(weir_comm *comm)
+{
+    weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->domains.passive.watch);
 }

@@ -15,12 +15,6 @@
 
 #define WEIRI_DOMAINS_MAX 4 /* transports with queues that a communicator uses */
 
-typedef struct weiri_domains {
-    pthread_mutex_t mutex; /* guards these, and the regions of memories */
-    weiri_domain *at[WEIRI_DOMAINS_MAX];
-    uint32_t count;
-} weiri_domains;
-
 typedef struct weiri_passive_queue weiri_passive_queue;
 
 /* The queues that the service thread polls. */
@@ -32,9 +26,17 @@ typedef struct weiri_passive_queues {
     uint32_t idle;      /* how many are left out after the next run in which nothing happens; service thread */
 } weiri_passive_queues;
 
+typedef struct weiri_domains {
+    pthread_mutex_t mutex; /* guards `at`, `count` and the regions of memories */
+    weiri_domain *at[WEIRI_DOMAINS_MAX];
+    uint32_t count;
+    weiri_passive_queues passive;
+} weiri_domains;
+
 /* The communicator's domain of a transport with queues; opens it at the first call. */
 weir_status weiri_domain_get(weir_comm *comm, const weiri_transport_ops *transport, weiri_domain **out);
-/* Closes all; nothing is open in them any more. */
+void weiri_domains_open(weir_comm *comm);
+/* Closes all domains; nothing is open in them any more. */
 void weiri_domains_close(weir_comm *comm);
 
 /* The region of a memory of this rank in a domain; made at the first call, and closed with the memory. */
@@ -49,5 +51,7 @@ weir_status weiri_memory_remote(const weir_memory *memory, weiri_domain *domain,
 /* Has the service thread poll a queue until it is removed, if its transport asks for that. */
 weir_status weiri_passive_add(weir_comm *comm, weiri_queue *queue);
 void weiri_passive_remove(weir_comm *comm, const weiri_queue *queue);
+/* No queue is left. */
+void weiri_passive_stop(weir_comm *comm);
 
 #endif

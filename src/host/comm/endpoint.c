@@ -22,6 +22,7 @@
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 #include "src/host/boot/boot.h"
+#include "src/host/comm/comm.h"
 #include "src/host/comm/domain.h"
 #include "src/host/comm/fd_pass.h"
 #include "src/host/comm/semaphore.h"
@@ -385,8 +386,8 @@ static weir_status cannot_wait(const weiri_endpoint_queue *q, uint64_t deadline,
 {
     const weir_comm *comm = q->connection->comm;
     const uint32_t peer = q->connection->peer;
-    if (comm->failed != WEIR_OK) {
-        return weiri_fail(comm->failed, "%s", comm->failed_text);
+    if (comm->failure.status != WEIR_OK) {
+        return weiri_fail(comm->failure.status, "%s", comm->failure.text);
     }
     if (q->refused != WEIR_OK) {
         return weiri_fail(q->refused, "%s: rank %u: %s", call, peer, q->refusal);
@@ -405,8 +406,8 @@ static weir_status await_idle_locked(const weiri_endpoint_queue *q, uint64_t dea
     weir_comm *comm = q->connection->comm;
     while (q->busy) {
         const uint64_t slice = weiri_deadline(SLICE_MS);
-        if (comm->failed != WEIR_OK) {
-            return weiri_fail(comm->failed, "%s", comm->failed_text);
+        if (comm->failure.status != WEIR_OK) {
+            return weiri_fail(comm->failure.status, "%s", comm->failure.text);
         }
         if (weiri_left_ms(deadline) == 0) {
             return weiri_fail(WEIR_ERR_TIMEOUT, "%s: this rank's end of the queue to rank %u is still being opened",

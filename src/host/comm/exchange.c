@@ -10,6 +10,7 @@
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 #include "src/host/boot/boot.h"
+#include "src/host/comm/comm.h"
 #include "src/host/comm/endpoint.h"
 #include "src/host/comm/fd_pass.h"
 #include "src/host/comm/semaphore.h"
@@ -70,7 +71,7 @@ static void describe_place(uint64_t number, uint64_t tag, char text[96])
 
 static weiri_sequence *find_sequence(weir_comm *comm, uint32_t peer, uint64_t tag)
 {
-    for (weiri_sequence *sequence = comm->sequences; sequence != NULL; sequence = sequence->next) {
+    for (weiri_sequence *sequence = comm->exchange.sequences; sequence != NULL; sequence = sequence->next) {
         if (sequence->peer == peer && sequence->tag == tag) {
             return sequence;
         }
@@ -79,8 +80,8 @@ static weiri_sequence *find_sequence(weir_comm *comm, uint32_t peer, uint64_t ta
     if (sequence != NULL) {
         sequence->peer = peer;
         sequence->tag = tag;
-        sequence->next = comm->sequences;
-        comm->sequences = sequence;
+        sequence->next = comm->exchange.sequences;
+        comm->exchange.sequences = sequence;
     }
     return sequence;
 }
@@ -217,7 +218,7 @@ static weir_status report_gone(weir_comm *comm, uint32_t peer, const char *call)
     snprintf(text, sizeof text, "%s", weir_last_error());
     const uint64_t deadline = weiri_deadline(NEWS_MS);
     pthread_mutex_lock(&comm->mutex);
-    while (comm->failed == WEIR_OK && !comm->peers[peer].gone &&
+    while (comm->failure.status == WEIR_OK && !comm->peers[peer].gone &&
            weiri_cond_wait(&comm->changed, &comm->mutex, deadline)) {
     }
     pthread_mutex_unlock(&comm->mutex);
@@ -279,9 +280,9 @@ weir_status weiri_exchange_expect(weir_comm *comm, uint32_t peer, uint64_t tag, 
     weiri_sequence *sequence = find_sequence(comm, peer, tag);
     if (sequence == NULL) {
         status = weiri_fail_nomem(expected_by[op]);
-    } else if (comm->failed != WEIR_OK) {
+    } else if (comm->failure.status != WEIR_OK) {
         /* Checked before the peer, which may be gone because of this error. */
-        status = weiri_fail(comm->failed, "%s", comm->failed_text);
+        status = weiri_fail(comm->failure.status, "%s", comm->failure.text);
     } else if (sequence->poisoned) {
         char place[96];
         describe_place(sequence->expected - 1, tag, place);
@@ -392,7 +393,7 @@ static void take_abort(weir_comm *comm, uint32_t peer, weir_status status, weiri
     weiri_comm_fail_locked(comm, status, text);
 }
 
-void weiri_exchange_message(void *context, uint32_t peer, const uint8_t *data, size_t bytes)
+static void take_message(void *context, uint32_t peer, const uint8_t *data, size_t bytes)
 {
     weir_comm *comm = (weir_comm *)context;
     weiri_reader r = weiri_reader_init(data, bytes);
@@ -449,7 +450,7 @@ void weiri_exchange_abort(weir_comm *comm, weir_status status, const char *cause
 
 void weiri_exchange_fail_locked(weir_comm *comm, bool all, uint32_t peer, weir_status status, const char *text)
 {
-    for (weiri_sequence *sequence = comm->sequences; sequence != NULL; sequence = sequence->next) {
+    for (weiri_sequence *sequence = comm->exchange.sequences; sequence != NULL; sequence = sequence->next) {
         for (weir_future *future = sequence->futures; future != NULL; future = future->next) {
             if (all || future->peer == peer) {
                 set_ready(future, status, text);
@@ -465,7 +466,7 @@ void weiri_exchange_fail_locked(weir_comm *comm, bool all, uint32_t peer, weir_s
     }
 }
 
-void weiri_exchange_gone(void *context, uint32_t rank, bool died, const char *text)
+static void take_gone(void *context, uint32_t rank, bool died, const char *text)
 {
     weir_comm *comm = (weir_comm *)context;
     pthread_mutex_lock(&comm->mutex);
@@ -475,11 +476,38 @@ void weiri_exchange_gone(void *context, uint32_t rank, bool died, const char *te
     pthread_mutex_unlock(&comm->mutex);
 }
 
+weir_status weiri_exchange_open(weir_comm *comm)
+{
+    const weiri_port_handler handler = { take_message, take_gone, comm };
+    const weir_status status = weiri_bootstrap_open_port(comm->bootstrap, comm->port, &handler);
+    comm->exchange.open = status == WEIR_OK;
+    return status;
+}
+
+/* A rank that has asked this one for something may still wait for it. The empty message follows all earlier ones. */
+static void report_end(const weir_comm *comm)
+{
+    for (uint32_t rank = 0; comm->peers != NULL && rank < comm->size; rank++) {
+        if (rank != comm->rank && comm->peers[rank].heard) {
+            (void)weiri_bootstrap_post(comm->bootstrap, rank, comm->port, NULL, 0);
+        }
+    }
+}
+
+void weiri_exchange_close(weir_comm *comm)
+{
+    pthread_mutex_lock(&comm->mutex);
+    comm->exchange.open = false;
+    pthread_mutex_unlock(&comm->mutex);
+    weiri_bootstrap_close_port(comm->bootstrap, comm->port);
+    report_end(comm);
+}
+
 void weiri_exchange_free(weir_comm *comm)
 {
-    while (comm->sequences != NULL) {
-        weiri_sequence *sequence = comm->sequences;
-        comm->sequences = sequence->next;
+    while (comm->exchange.sequences != NULL) {
+        weiri_sequence *sequence = comm->exchange.sequences;
+        comm->exchange.sequences = sequence->next;
         while (sequence->arrivals != NULL) {
             arrival *message = sequence->arrivals;
             sequence->arrivals = message->next;

@@ -37,6 +37,14 @@ typedef enum weiri_future_state {
     WEIRI_FUTURE_DONE = 3
 } weiri_future_state;
 
+typedef struct weiri_sequence weiri_sequence;
+
+/* The state of a communicator. Its mutex guards this. */
+typedef struct weiri_exchange_state {
+    bool open; /* the port */
+    weiri_sequence *sequences;
+} weiri_exchange_state;
+
 struct weir_future {
     weir_comm *comm; /* a reference, while the caller owns the future */
     weiri_op op;
@@ -87,9 +95,10 @@ weir_status weiri_exchange_import(weir_comm *comm, const weiri_handle *handle, w
 /* The blocking form of any ..._async call: waits for `future` with the communicator's timeout, destroys it. */
 weir_status weiri_exchange_complete(weir_future *future);
 
-/* Handlers of the communicator's port; service thread. */
-void weiri_exchange_message(void *comm, uint32_t peer, const uint8_t *data, size_t bytes);
-void weiri_exchange_gone(void *comm, uint32_t rank, bool died, const char *text);
+/* Opens the communicator's port. The service thread handles its messages until close. Close also reports the end to
+ * ranks that may still wait for this one. */
+weir_status weiri_exchange_open(weir_comm *comm);
+void weiri_exchange_close(weir_comm *comm);
 /* Ends the communicator on all other ranks; see weiri_comm_break_locked. */
 void weiri_exchange_abort(weir_comm *comm, weir_status status, const char *cause);
 

@@ -17,6 +17,7 @@
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 #include "src/host/boot/boot.h"
+#include "src/host/comm/comm.h"
 #include "src/host/comm/fd_socket.h"
 
 #define RESEND_MS 5
@@ -212,7 +213,7 @@ static void serve(weir_comm *comm, uint32_t peer, uint64_t number, uint64_t id, 
     if (error == 0) {
         return;
     }
-    bool again = error == EAGAIN && comm->port_open;
+    bool again = error == EAGAIN && comm->exchange.open;
     weiri_fd_send *send = again ? (weiri_fd_send *)weiri_alloc(1, sizeof *send) : NULL;
     if (send != NULL && comm->fd_pass.resend_watch == NULL &&
         weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), RESEND_MS, resend, comm,

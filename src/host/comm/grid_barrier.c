@@ -26,14 +26,14 @@ weir_status weir_grid_barrier_create(weir_comm *comm, weir_grid_barrier **out)
     if (barrier == NULL) {
         return weiri_fail_nomem("weir_grid_barrier_create");
     }
-    status = weiri_cells_allocate(comm, &comm->device_slab, 1, &barrier->cell);
+    status = weiri_cells_allocate(comm, &comm->slabs.device, 1, &barrier->cell);
     if (status != WEIR_OK) {
         weiri_free(barrier);
         return status;
     }
     barrier->comm = comm;
-    barrier->device.control = comm->control_device;
-    barrier->device.word = (uint64_t *)weiri_slab_device(comm->device_slab.memory, barrier->cell);
+    barrier->device.control = comm->slabs.control_device;
+    barrier->device.word = (uint64_t *)weiri_slab_device(comm->slabs.device.memory, barrier->cell);
     weiri_comm_get(comm);
     *out = barrier;
     return WEIR_OK;
@@ -44,7 +44,7 @@ void weir_grid_barrier_destroy(weir_grid_barrier *barrier)
     if (barrier == NULL || weiri_comm_forked(barrier->comm)) {
         return;
     }
-    weiri_cells_free(barrier->comm, &barrier->comm->device_slab, 1, barrier->cell);
+    weiri_cells_free(barrier->comm, &barrier->comm->slabs.device, 1, barrier->cell);
     weiri_comm_put(barrier->comm);
     weiri_free(barrier);
 }

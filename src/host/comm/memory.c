@@ -14,6 +14,7 @@
 #include "src/host/base/error.h"
 #include "src/host/base/pages.h"
 #include "src/host/boot/boot.h"
+#include "src/host/comm/comm.h"
 #include "src/host/comm/domain.h"
 #include "src/host/comm/exchange.h"
 
@@ -196,12 +197,12 @@ static void publish(weir_memory *memory)
     memory->description = memory->block->export_;
     memcpy(memory->reason, memory->block->reason, sizeof memory->reason);
     pthread_mutex_lock(&comm->mutex);
-    memory->id = ++comm->next_memory;
-    memory->next = comm->memories;
+    memory->id = ++comm->memories.last_id;
+    memory->next = comm->memories.first;
     if (memory->next != NULL) {
         memory->next->previous = memory;
     }
-    comm->memories = memory;
+    comm->memories.first = memory;
     pthread_mutex_unlock(&comm->mutex);
 }
 
@@ -211,8 +212,8 @@ static void withdraw(weir_memory *memory)
     pthread_mutex_lock(&comm->mutex);
     if (memory->previous != NULL) {
         memory->previous->next = memory->next;
-    } else if (comm->memories == memory) {
-        comm->memories = memory->next;
+    } else if (comm->memories.first == memory) {
+        comm->memories.first = memory->next;
     }
     if (memory->next != NULL) {
         memory->next->previous = memory->previous;
@@ -222,7 +223,7 @@ static void withdraw(weir_memory *memory)
 
 const weir_memory *weiri_memory_find_locked(const weir_comm *comm, uint64_t id)
 {
-    for (const weir_memory *memory = comm->memories; memory != NULL; memory = memory->next) {
+    for (const weir_memory *memory = comm->memories.first; memory != NULL; memory = memory->next) {
         if (memory->id == id) {
             return memory;
         }

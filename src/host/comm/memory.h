@@ -6,8 +6,9 @@
 #ifndef WEIRI_COMM_MEMORY_H
 #define WEIRI_COMM_MEMORY_H
 
+#include "src/host/base/refcount.h"
 #include "src/host/base/wire.h"
-#include "src/host/comm/comm.h"
+#include "src/host/comm/domain.h"
 
 #define WEIRI_KEYS_MAX 2 /* that fit into a handle */
 
@@ -34,9 +35,15 @@ struct weir_memory {
     char reason[160];                         /* why it cannot be shared, for WEIRI_SHARE_NONE, or has no key */
     weiri_keys keys;                          /* as exported, or received */
     weiri_region *regions[WEIRI_DOMAINS_MAX]; /* in comm->domains.at, when registered here; see domain.h */
-    weir_memory *previous;                    /* in comm->memories when registered here */
+    weir_memory *previous;                    /* in comm->memories.first when registered here */
     weir_memory *next;
 };
+
+/* The memories that are registered here, for requests of their descriptors. The communicator's mutex guards this. */
+typedef struct weiri_memories {
+    weir_memory *first;
+    uint64_t last_id;
+} weiri_memories;
 
 /* A handle, parsed. */
 typedef struct weiri_handle {

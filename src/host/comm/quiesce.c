@@ -64,7 +64,7 @@ static const weir_comm *find_busy(const weir_comm *comm)
 {
     const uint8_t *job = weiri_bootstrap_job(comm->bootstrap);
     const weir_comm *other = first;
-    while (other != NULL && (other->pid != comm->pid || other->port != comm->port || other->quiesce.quiet ||
+    while (other != NULL && (other->end.pid != comm->end.pid || other->port != comm->port || other->quiesce.quiet ||
                              memcmp(weiri_bootstrap_job(other->bootstrap), job, 16) != 0)) {
         other = other->quiesce.next;
     }

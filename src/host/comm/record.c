@@ -43,7 +43,7 @@ static weir_dev_record read_record(const weir_dev_control *control)
 /* Finds the semaphore of a wait by the address of its token. */
 static void find_semaphore(const weir_comm *comm, weir_dev_note *note)
 {
-    for (const weir_semaphore *at = comm->semaphores; at != NULL; at = at->next) {
+    for (const weir_semaphore *at = comm->semaphores.first; at != NULL; at = at->next) {
         const uint64_t place = note->numbers[0] - (uint64_t)(uintptr_t)at->device.inbound;
         if (place < (uint64_t)at->count * WEIR_CELL_BYTES) {
             note->peer = at->connection->peer;
@@ -201,8 +201,8 @@ static void describe_halo(const weir_dev_note *note, char *text)
 
 static void describe_collective(const weir_comm *comm, const weir_dev_note *note, char *text)
 {
-    if (comm->call_text != NULL && note->numbers[0] != WEIR_NO_CALL) {
-        comm->call_text(note->numbers[0], note->numbers[1], text, TEXT_BYTES);
+    if (comm->failure.call_text != NULL && note->numbers[0] != WEIR_NO_CALL) {
+        comm->failure.call_text(note->numbers[0], note->numbers[1], text, TEXT_BYTES);
     } else {
         (void)snprintf(text, TEXT_BYTES, "collective");
     }
@@ -344,12 +344,12 @@ static void describe_full_rings(const weir_dev_note *note, char *text)
 
 void weiri_record_text(const weir_comm *comm, weir_status status, char *text, size_t bytes)
 {
-    weir_dev_record record = read_record(comm->control);
+    weir_dev_record record = read_record(comm->slabs.control);
     char name[8 * WEIR_KERNEL_NAME_WORDS + 1];
     char kernel[sizeof name + 64];
     char doing[TEXT_BYTES];
     char why[TEXT_BYTES];
-    read_name(comm->control, name);
+    read_name(comm->slabs.control, name);
     if (name[0] != '\0') {
         (void)snprintf(kernel, sizeof kernel, "kernel %s", name);
     } else {

@@ -17,6 +17,7 @@
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 #include "src/host/boot/boot.h"
+#include "src/host/comm/comm.h"
 #include "src/host/comm/endpoint.h"
 #include "src/host/comm/exchange.h"
 #include "src/host/comm/fd_pass.h"
@@ -39,12 +40,12 @@ static void list(weir_semaphore *semaphore)
 {
     weir_comm *comm = semaphore->connection->comm;
     pthread_mutex_lock(&comm->mutex);
-    semaphore->id = ++comm->next_semaphore;
-    semaphore->next = comm->semaphores;
+    semaphore->id = ++comm->semaphores.last_id;
+    semaphore->next = comm->semaphores.first;
     if (semaphore->next != NULL) {
         semaphore->next->prev = semaphore;
     }
-    comm->semaphores = semaphore;
+    comm->semaphores.first = semaphore;
     pthread_mutex_unlock(&comm->mutex);
 }
 
@@ -52,7 +53,7 @@ static void unlist(weir_semaphore *semaphore)
 {
     weir_comm *comm = semaphore->connection->comm;
     pthread_mutex_lock(&comm->mutex);
-    *(semaphore->prev != NULL ? &semaphore->prev->next : &comm->semaphores) = semaphore->next;
+    *(semaphore->prev != NULL ? &semaphore->prev->next : &comm->semaphores.first) = semaphore->next;
     if (semaphore->next != NULL) {
         semaphore->next->prev = semaphore->prev;
     }
@@ -129,7 +130,7 @@ bool weiri_semaphore_reported_locked(weir_comm *comm, uint32_t peer, weiri_reade
     }
     snprintf(text, sizeof text, "rank %u: %s", peer, cause);
     /* Without a match the semaphore is destroyed: nobody waits. Its cells may have another one by now. */
-    for (weir_semaphore *at = comm->semaphores; at != NULL; at = at->next) {
+    for (weir_semaphore *at = comm->semaphores.first; at != NULL; at = at->next) {
         if (at->connection->peer == peer && at->id == id) {
             fail_locked(at, false, WEIR_ERR_REMOTE, text);
         }
@@ -139,7 +140,7 @@ bool weiri_semaphore_reported_locked(weir_comm *comm, uint32_t peer, weiri_reade
 
 weir_connection *weiri_semaphore_connection_locked(const weir_comm *comm, uint32_t peer, uint64_t id)
 {
-    for (weir_semaphore *at = comm->semaphores; at != NULL; at = at->next) {
+    for (weir_semaphore *at = comm->semaphores.first; at != NULL; at = at->next) {
         if (at->id == id) {
             return at->connection->peer == peer ? at->connection : NULL;
         }
@@ -180,8 +181,8 @@ void weir_semaphore_destroy(weir_semaphore *semaphore)
     weir_connection *connection = semaphore->connection;
     unlist(semaphore);
     if (!semaphore->retired) {
-        weiri_cells_free(connection->comm, &connection->comm->device_slab, semaphore->count, semaphore->device_cell);
-        weiri_cells_free(connection->comm, &connection->comm->host_slab, semaphore->count, semaphore->host_cell);
+        weiri_cells_free(connection->comm, &connection->comm->slabs.device, semaphore->count, semaphore->device_cell);
+        weiri_cells_free(connection->comm, &connection->comm->slabs.host, semaphore->count, semaphore->host_cell);
     }
     weiri_endpoint_close(connection, semaphore->id); /* one that only the peer has asked for */
     weiri_free(semaphore);
@@ -227,11 +228,11 @@ static weir_status new_semaphore(weir_connection *connection, weir_semaphore_end
     if (semaphore == NULL) {
         return weiri_fail_nomem("weir_semaphore_create");
     }
-    weir_status status = weiri_cells_allocate(comm, &comm->device_slab, count, &semaphore->device_cell);
+    weir_status status = weiri_cells_allocate(comm, &comm->slabs.device, count, &semaphore->device_cell);
     if (status != WEIR_OK) {
         goto undo_alloc;
     }
-    status = weiri_cells_allocate(comm, &comm->host_slab, count, &semaphore->host_cell);
+    status = weiri_cells_allocate(comm, &comm->slabs.host, count, &semaphore->host_cell);
     if (status != WEIR_OK) {
         goto undo_device_cell;
     }
@@ -245,7 +246,7 @@ static weir_status new_semaphore(weir_connection *connection, weir_semaphore_end
     return WEIR_OK;
 
 undo_device_cell:
-    weiri_cells_free(comm, &comm->device_slab, count, semaphore->device_cell);
+    weiri_cells_free(comm, &comm->slabs.device, count, semaphore->device_cell);
 undo_alloc:
     weiri_free(semaphore);
     return status;
@@ -269,11 +270,11 @@ static void fill_device(weir_semaphore *semaphore, bool in_host)
 {
     const weir_connection *connection = semaphore->connection;
     const weir_comm *comm = connection->comm;
-    const weir_memory *counts = comm->device_slab.memory;
+    const weir_memory *counts = comm->slabs.device.memory;
     weir_dev_semaphore *device = &semaphore->device;
-    device->control = comm->control_device;
-    device->inbound = (uint64_t *)(in_host ? weiri_slab_device(comm->host_slab.memory, semaphore->host_cell)
-                                           : weiri_slab_device(comm->device_slab.memory, semaphore->device_cell));
+    device->control = comm->slabs.control_device;
+    device->inbound = (uint64_t *)(in_host ? weiri_slab_device(comm->slabs.host.memory, semaphore->host_cell)
+                                           : weiri_slab_device(comm->slabs.device.memory, semaphore->device_cell));
     device->expected = (uint64_t *)weiri_slab_device(counts, semaphore->device_cell + CONSUMED_OFFSET);
     device->sent = (uint64_t *)weiri_slab_device(counts, semaphore->device_cell + SENT_OFFSET);
     device->count = semaphore->count;
@@ -307,7 +308,8 @@ static weir_status finish(weir_future *future)
         return weiri_fail(WEIR_ERR_MISMATCH, "weir_semaphore_create: count is %u on rank %u, %u on rank %u",
                           semaphore->count, comm->rank, peer_count, semaphore->connection->peer);
     }
-    if (!cells_ok(&comm->device_slab, peer_count, device_cell) || !cells_ok(&comm->host_slab, peer_count, host_cell)) {
+    if (!cells_ok(&comm->slabs.device, peer_count, device_cell) ||
+        !cells_ok(&comm->slabs.host, peer_count, host_cell)) {
         return malformed(semaphore);
     }
     const bool mapped = connection->transport->map != NULL;
@@ -315,7 +317,7 @@ static weir_status finish(weir_future *future)
     semaphore->peer_in_host = in_host;
     semaphore->peer_cell = in_host ? host_cell : device_cell;
     if (semaphore->end == WEIR_SEMAPHORE_HOST) {
-        semaphore->inbound = (uint64_t *)weiri_slab_host(comm->host_slab.memory, semaphore->host_cell);
+        semaphore->inbound = (uint64_t *)weiri_slab_host(comm->slabs.host.memory, semaphore->host_cell);
         semaphore->outbound = mapped ? (uint64_t *)weiri_slab_host(connection->host_slab, host_cell) : NULL;
     } else {
         fill_device(semaphore, in_host);

@@ -42,6 +42,12 @@ struct weir_semaphore {
     bool failed_here;
 };
 
+/* All that are not destroyed, for news of peers' port channels. The communicator's mutex guards this. */
+typedef struct weiri_semaphores {
+    weir_semaphore *first;
+    uint64_t last_id;
+} weiri_semaphores;
+
 void weiri_semaphore_get(weir_semaphore *semaphore);
 
 /* The connection of this rank's semaphore with that id, if it joins `peer`; otherwise NULL. Mutex held. */

@@ -8,11 +8,15 @@
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
-#include "src/host/comm/memory.h"
+#include "src/host/comm/comm.h"
+
+#define CONTROL_BYTES 16384u /* at the start of the host slab, before its cells */
+WEIR_STATIC_ASSERT(sizeof(weir_dev_control) <= CONTROL_BYTES, "the control block fits");
 
 enum { CELL_FRESH = 0, CELL_USED = 1, CELL_FREE = 2 };
 
-weir_status weiri_slab_open(weir_comm *comm, weiri_slab *slab, weir_memory_kind kind, uint64_t first)
+/* Cell 0 is at offset `first`. */
+static weir_status open_slab(weir_comm *comm, weiri_slab *slab, weir_memory_kind kind, uint64_t first)
 {
     slab->first = first;
     slab->states = (uint8_t *)weiri_alloc(WEIRI_CELLS, 1);
@@ -22,7 +26,23 @@ weir_status weiri_slab_open(weir_comm *comm, weiri_slab *slab, weir_memory_kind 
     return weiri_memory_allocate_slab(comm, kind, first + (uint64_t)WEIRI_CELLS * WEIR_CELL_BYTES, &slab->memory);
 }
 
-void weiri_slab_close(weiri_slab *slab, bool keeps)
+weir_status weiri_slabs_open(weir_comm *comm)
+{
+    weir_status status = open_slab(comm, &comm->slabs.device, WEIR_MEMORY_DEVICE, 0);
+    if (status == WEIR_OK) {
+        status = open_slab(comm, &comm->slabs.host, WEIR_MEMORY_HOST, CONTROL_BYTES);
+    }
+    if (status == WEIR_OK) {
+        comm->slabs.control = (weir_dev_control *)weiri_slab_host(comm->slabs.host.memory, 0);
+        comm->slabs.control_device = (weir_dev_control *)weiri_slab_device(comm->slabs.host.memory, 0);
+        weir_dev_control_begin(comm->slabs.control, (uint64_t)comm->kernel_timeout_ms * 1000000u);
+    }
+    return status;
+}
+
+void weiri_slabs_keep(weir_comm *comm) { __atomic_store_n(&comm->slabs.kept, true, __ATOMIC_RELAXED); }
+
+static void close_slab(weiri_slab *slab, bool keeps)
 {
     if (keeps) {
         weiri_block_keep(slab->memory->block);
@@ -30,6 +50,12 @@ void weiri_slab_close(weiri_slab *slab, bool keeps)
     }
     weir_memory_destroy(slab->memory);
     weiri_free(slab->states);
+}
+
+void weiri_slabs_close(weir_comm *comm)
+{
+    close_slab(&comm->slabs.device, comm->slabs.kept);
+    close_slab(&comm->slabs.host, comm->slabs.kept);
 }
 
 /* The first of `count` cells in a row that are not in use; WEIRI_CELLS when there are none. */

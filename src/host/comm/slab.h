@@ -8,6 +8,7 @@
 #define WEIRI_COMM_SLAB_H
 
 #include "weir/comm.h"
+#include "weir/device/types.h"
 #include "weir/memory.h"
 
 #define WEIRI_CELLS 16384u
@@ -19,10 +20,20 @@ typedef struct weiri_slab {
     uint8_t *states; /* of each cell: never used and zero, in use, or free again */
 } weiri_slab;
 
-/* Allocates the memory; cell 0 is at offset `first`. After a failure the slab is closed like an open one. */
-weir_status weiri_slab_open(weir_comm *comm, weiri_slab *slab, weir_memory_kind kind, uint64_t first);
-/* With `keeps`, the memory stays until the device is closed. */
-void weiri_slab_close(weiri_slab *slab, bool keeps);
+/* The slabs of a communicator, and the control block at the start of the host slab. */
+typedef struct weiri_slabs {
+    weiri_slab device;
+    weiri_slab host;
+    weir_dev_control *control;        /* for the CPU */
+    weir_dev_control *control_device; /* for kernels */
+    bool kept;                        /* graphs may still name them: they end with the device */
+} weiri_slabs;
+
+/* Allocates both, and begins the control block. After a failure they are closed like open ones. */
+weir_status weiri_slabs_open(weir_comm *comm);
+/* Their memory is to stay until the device is closed. Any thread. */
+void weiri_slabs_keep(weir_comm *comm);
+void weiri_slabs_close(weir_comm *comm);
 
 /* Takes `count` zeroed cells in a row; *offset is that of the first in the slab's memory. WEIR_ERR_LIMIT,
  * WEIR_ERR_DEVICE. */

@@ -178,7 +178,7 @@ static weir_status fill_device(weir_halo *halo)
     if (status != WEIR_OK) {
         return weiri_fail_in(CALL, status);
     }
-    halo->device.control = comm->control_device;
+    halo->device.control = comm->slabs.control_device;
     halo->device.parts = (const weir_dev_halo_part *)weir_memory_pointer(halo->own);
     halo->device.shares = (const weir_dev_halo_share *)((char *)weir_memory_pointer(halo->own) + at.shares);
     halo->device.share_count = halo->share_count;

@@ -11,6 +11,7 @@
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
+#include "src/host/comm/comm.h"
 #include "src/host/comm/memory.h"
 
 #define ROW_BYTES_MOST ((uint64_t)1 << 30)

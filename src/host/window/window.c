@@ -184,7 +184,7 @@ static weir_status fill_devices(weir_window *window)
     }
     weir_window_place(&window->device, team->rank, team->size, window->ranks, window->count,
                       (char *)weir_memory_pointer(window->rings.local), own);
-    window->device.barrier.control = comm->control_device;
+    window->device.barrier.control = comm->slabs.control_device;
     weir_status status = weiri_window_ports_open(&window->ports, team, "weir_window_create", &window->rings,
                                                  window->ranks, own + window->layout.channels);
     return status == WEIR_OK
