@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 #include "test/fuzz/fuzz.h"
 
 #define TEXT_MAX 512

@@ -13,7 +13,7 @@
 
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 #include "test/fuzz/fuzz.h"
 #include "test/fuzz/sim.h"
 

@@ -7,7 +7,7 @@
 
 extern "C" {
 #include "src/host/base/auth.h"
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 }
 
 inline const uint8_t *weirt_bytes(const std::string &text) { return reinterpret_cast<const uint8_t *>(text.data()); }

@@ -9,7 +9,7 @@
  * The limit of silence is three quarters of the timeout: the result must be known before the waits for the silent rank
  * reach their own deadlines. Silence is counted in ticks of this rank. A rank that was stopped, or had no CPU for a
  * while, therefore does not take the others for silent. */
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 
 #define NS_PER_MS 1000000u
 #define SILENCE_LEAST_MS 2000u /* on a busy machine a thread may wait that long for a CPU */
@@ -56,7 +56,7 @@ void weiri_beat_tick(weir_bootstrap *boot, uint64_t now_ns)
 {
     const uint64_t step_ns = boot->beat_ns == 0 ? 0 : now_ns - boot->beat_ns;
     boot->beat_ns = now_ns;
-    for (weiri_conn *conn = boot->conns; conn != NULL && !boot->closing;) {
+    for (weiri_conn *conn = boot->conns.first; conn != NULL && !boot->closing;) {
         weiri_conn *next = conn->next;
         const bool open = conn->state == WEIRI_CONN_OPEN && !conn->join;
         if (open && conn->initiated && is_watched(boot, boot->rank, conn->peer)) {

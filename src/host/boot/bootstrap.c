@@ -1,9 +1,6 @@
-/* bootstrap.c - create, destroy, and the periodic work of the service thread; see boot/state.h for the parts and their
- * rules. */
-#include <errno.h>
+/* bootstrap.c - create and destroy; see boot/bootstrap.h for the parts and their rules. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,12 +8,8 @@
 #include "src/host/base/clock.h"
 #include "src/host/base/env.h"
 #include "src/host/base/error.h"
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 
-#define TICKS 50u /* in the timeout; they date the news of a silent rank */
-#define TICK_LEAST_MS 50u
-#define TICK_MOST_MS 500u
-#define HURRY_MS 10
 #define LEAVE_MS 2000
 #define PROVING_MS 200
 #define IN_USE_MS 20
@@ -37,117 +30,17 @@ weir_status weiri_boot_check(const weir_bootstrap *boot, const char *call)
     return WEIR_OK;
 }
 
-void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text)
-{
-    if (boot->failed == WEIR_OK) {
-        boot->failed = status;
-        (void)snprintf(boot->failed_text, sizeof boot->failed_text, "%s", text);
-        weiri_boot_signal(boot);
-    }
-}
-
-/* Does the work that users' calls and other connections have left for the service thread. */
-static void work(weir_bootstrap *boot, uint64_t now_ns)
-{
-    boot->woken = false;
-    if (boot->closing && !boot->goodbyes_sent) {
-        weiri_peer_goodbyes(boot);
-    }
-    while (boot->dirty != NULL) {
-        weiri_conn *conn = boot->dirty;
-        boot->dirty = conn->next_dirty;
-        conn->dirty = false;
-        if (conn->state != WEIRI_CONN_IDLE) {
-            weiri_conn_flush(conn);
-        } else if (conn->retry_ns <= now_ns) {
-            weiri_conn_open(conn);
-        }
-    }
-}
-
-static void run_work(void *context)
-{
-    weir_bootstrap *boot = (weir_bootstrap *)context;
-    weiri_boot_enter(boot);
-    if (!boot->stopped) {
-        work(boot, weiri_now_ns());
-    }
-    weiri_boot_leave(boot);
-}
-
-/* If this fails, the next tick does the work. */
-void weiri_boot_wake(weir_bootstrap *boot)
-{
-    if (!boot->woken && !boot->stopped) {
-        boot->woken = weiri_service_post(boot->service, run_work, boot) == WEIR_OK;
-    }
-}
-
-/* True when there is work that cannot wait for the next tick. */
-static bool is_hurried(const weir_bootstrap *boot)
-{
-    bool hurried = boot->listener_paused || (boot->rank == 0 && !boot->join.over);
-    for (const weiri_conn *conn = boot->conns; conn != NULL && !hurried; conn = conn->next) {
-        hurried = conn->state == WEIRI_CONN_IDLE;
-    }
-    return hurried;
-}
-
-static void tick(void *context)
-{
-    weir_bootstrap *boot = (weir_bootstrap *)context;
-    weiri_boot_enter(boot);
-    if (!boot->stopped) {
-        const uint64_t now = weiri_now_ns();
-        for (weiri_conn *conn = boot->conns; conn != NULL;) {
-            weiri_conn *next = conn->next;
-            if (conn->state == WEIRI_CONN_IDLE && conn->retry_ns <= now) {
-                weiri_conn_mark(conn);
-            } else if (conn->deadline_ns != 0 && conn->deadline_ns <= now && weiri_conn_is_proving(conn)) {
-                weiri_conn_expire(conn, now);
-                next = boot->conns; /* the call may have closed other connections */
-            }
-            conn = next;
-        }
-        weiri_join_tick(boot, now);
-        weiri_peer_tick(boot, now);
-        weiri_beat_tick(boot, now);
-        weiri_listener_resume(boot);
-        work(boot, now);
-        if (boot->hurry_watch != NULL && !is_hurried(boot)) {
-            weiri_service_unwatch(boot->service, boot->hurry_watch);
-            boot->hurry_watch = NULL;
-        }
-    }
-    weiri_boot_leave(boot);
-}
-
-/* If this fails, the next tick is soon enough. */
-static uint32_t choose_tick_ms(uint32_t timeout_ms)
-{
-    const uint32_t tick_ms = timeout_ms / TICKS;
-    return tick_ms < TICK_LEAST_MS ? TICK_LEAST_MS : tick_ms > TICK_MOST_MS ? TICK_MOST_MS : tick_ms;
-}
-
-void weiri_boot_hurry(weir_bootstrap *boot)
-{
-    if (boot->hurry_watch == NULL && !boot->stopped &&
-        weiri_service_watch_time(boot->service, HURRY_MS, tick, boot, &boot->hurry_watch) != WEIR_OK) {
-        boot->hurry_watch = NULL;
-    }
-}
-
 /* The key of a rendezvous by address: from the shared secret, or this user's key if all ranks are on the loopback. */
 static weir_status choose_key(weir_bootstrap *boot, const weiri_env *env, const weir_bootstrap_opts *opts,
                               const weiri_where *where)
 {
     const char *secret = env->key[0] != '\0' ? env->key : opts->key != NULL ? opts->key : "";
     if (where->has_key) {
-        memcpy(boot->key, where->key, sizeof where->key);
+        memcpy(boot->job.key, where->key, sizeof where->key);
         return WEIR_OK;
     }
     if (secret[0] != '\0' || env->allow_no_key || boot->size == 1) {
-        weiri_auth_derive_key(secret, boot->key);
+        weiri_auth_derive_key(secret, boot->job.key);
         return WEIR_OK;
     }
     if (!weiri_address_is_loopback(&where->root)) {
@@ -158,48 +51,13 @@ static weir_status choose_key(weir_bootstrap *boot, const weiri_env *env, const 
                           "or export WEIR_ALLOW_NO_KEY=1 on a network that you trust",
                           weiri_address_format(&where->root, text));
     }
-    const weir_status status = weiri_user_key(boot->key);
+    const weir_status status = weiri_user_key(boot->job.key);
     if (status != WEIR_OK) {
         char text[WEIRI_TEXT_BYTES];
         (void)snprintf(text, sizeof text, "%s", weir_last_error());
         return weiri_fail(status, "bootstrap: %.300s; or give all ranks the same WEIR_KEY", text);
     }
-    boot->user_key = true;
-    return WEIR_OK;
-}
-
-/* Opens the listener of this rank: rank 0 at the meeting point, the others at the named interface or at the one that
- * reaches rank 0. */
-static weir_status open_listener(weir_bootstrap *boot, const char *where, const char *interface)
-{
-    weiri_address at = boot->root;
-    weir_status status = WEIR_OK;
-    if (interface[0] != '\0') {
-        status = weiri_sock_interface(interface, boot->root.family, &at);
-    } else if (boot->rank != 0) {
-        status = weiri_sock_route(&boot->root, &at);
-    }
-    if (status != WEIR_OK) {
-        return status;
-    }
-    if (boot->rank != 0) {
-        return weiri_sock_listen(&at, &boot->listener, &boot->own);
-    }
-    boot->own = boot->root;
-    boot->listener = weiri_unique_id_take(where);
-    if (boot->size == 1 && boot->listener >= 0) {
-        weiri_sock_close(boot->listener);
-        boot->listener = -1;
-    }
-    if (boot->size == 1 || boot->listener >= 0) {
-        return WEIR_OK;
-    }
-    status = weiri_sock_listen(&boot->root, &boot->listener, &boot->own);
-    if (status != WEIR_OK) {
-        /* If another process is rank 0 already, that one reports this to all ranks. */
-        boot->join.in_use = errno == EADDRINUSE;
-        (void)snprintf(boot->join.taken, sizeof boot->join.taken, "%s", weir_last_error());
-    }
+    boot->job.user_key = true;
     return WEIR_OK;
 }
 
@@ -210,17 +68,15 @@ static weir_status allocate(uint32_t rank, uint32_t size, weir_bootstrap **out)
         return weiri_fail_nomem("bootstrap");
     }
     weiri_refcount_init(&boot->refs);
-    boot->room = weiri_listener_room();
+    weiri_listener_init(&boot->listener);
     boot->pid = getpid();
     boot->rank = rank;
     boot->size = size;
-    boot->listener = -1;
-    boot->addresses = (weiri_address *)weiri_alloc(size, sizeof *boot->addresses);
     boot->peers = (weiri_peer *)weiri_alloc(size, sizeof *boot->peers);
-    boot->gone = (uint32_t *)weiri_alloc(size, sizeof *boot->gone);
+    boot->gone.ranks = (uint32_t *)weiri_alloc(size, sizeof *boot->gone.ranks);
     weir_status status = WEIR_OK;
     int error = 0;
-    if (boot->addresses == NULL || boot->peers == NULL || boot->gone == NULL) {
+    if (boot->peers == NULL || boot->gone.ranks == NULL) {
         status = weiri_fail_nomem("bootstrap");
         goto free_memory;
     }
@@ -240,9 +96,8 @@ static weir_status allocate(uint32_t rank, uint32_t size, weir_bootstrap **out)
 destroy_mutex:
     (void)pthread_mutex_destroy(&boot->mutex);
 free_memory:
-    weiri_free(boot->gone);
+    weiri_free(boot->gone.ranks);
     weiri_free(boot->peers);
-    weiri_free(boot->addresses);
     weiri_free(boot);
     return status;
 }
@@ -251,18 +106,14 @@ free_memory:
 static void release(weir_bootstrap *boot)
 {
     const bool forked = boot->pid != getpid();
-    while (boot->conns != NULL) {
-        boot->conns->watch = NULL;
-        boot->conns->fd = forked ? -1 : boot->conns->fd; /* the fork has closed it */
-        weiri_conn_close(boot->conns);
+    while (boot->conns.first != NULL) {
+        boot->conns.first->watch = NULL;
+        boot->conns.first->fd = forked ? -1 : boot->conns.first->fd; /* the fork has closed it */
+        weiri_conn_close(boot->conns.first);
     }
-    while (boot->graveyard != NULL) {
-        weiri_conn *conn = boot->graveyard;
-        boot->graveyard = conn->next;
-        weiri_free(conn);
-    }
-    if (boot->listener >= 0 && !forked) {
-        weiri_sock_close(boot->listener);
+    weiri_conn_bury(boot);
+    if (boot->listener.fd >= 0 && !forked) {
+        weiri_sock_close(boot->listener.fd);
     }
     weiri_port_free_all(boot);
     while (boot->groups != NULL) {
@@ -273,15 +124,14 @@ static void release(weir_bootstrap *boot)
     for (uint32_t i = 0; i < boot->size; i++) {
         weiri_message_queue_clear(&boot->peers[i].inbox);
     }
-    weiri_auth_wipe(boot->key, sizeof boot->key);
+    weiri_auth_wipe(boot->job.key, sizeof boot->job.key);
     if (!forked) {
         /* In the child of a fork, the condition variable may count waiting threads that exist only in the parent. */
         (void)pthread_cond_destroy(&boot->cond);
         (void)pthread_mutex_destroy(&boot->mutex);
     }
-    weiri_free(boot->gone);
+    weiri_free(boot->gone.ranks);
     weiri_free(boot->peers);
-    weiri_free(boot->addresses);
     weiri_free(boot);
 }
 
@@ -289,7 +139,7 @@ static void release(weir_bootstrap *boot)
  * less time. */
 static bool is_expected(const weir_bootstrap *boot, bool patient)
 {
-    const weiri_conn *conn = boot->conns;
+    const weiri_conn *conn = boot->conns.first;
     while (conn != NULL && !patient && weiri_conn_is_proving(conn)) {
         conn = conn->next;
     }
@@ -299,7 +149,7 @@ static bool is_expected(const weir_bootstrap *boot, bool patient)
 /* Says goodbye and waits, for a limited time, until the others have closed their ends. */
 static void leave(weir_bootstrap *boot)
 {
-    if (boot->service != NULL) {
+    if (boot->work.service != NULL) {
         const uint64_t deadline = weiri_deadline(LEAVE_MS);
         const uint64_t proving = weiri_deadline(PROVING_MS);
         (void)pthread_mutex_lock(&boot->mutex);
@@ -309,10 +159,9 @@ static void leave(weir_bootstrap *boot)
         }
         while (is_expected(boot, false) && weiri_cond_wait(&boot->cond, &boot->mutex, deadline)) {
         }
-        boot->stopped = true;
+        boot->work.stopped = true;
         (void)pthread_mutex_unlock(&boot->mutex);
-        weiri_service_destroy(boot->service);
-        boot->service = NULL;
+        weiri_boot_work_stop(boot);
     }
     release(boot);
 }
@@ -324,36 +173,13 @@ static weir_status start_service(weir_bootstrap *boot, uint64_t deadline_ns)
     boot->join.expected = boot->size;
     boot->join.came = 1;
     boot->join.present = 1;
-    boot->addresses[boot->rank] = boot->own;
-    const int error = boot->listener >= 0 ? weiri_sock_own(boot->listener, boot->timeout_ms) : 0;
+    const int error = boot->listener.fd >= 0 ? weiri_sock_own(boot->listener.fd, boot->timeout_ms) : 0;
     if (error != 0) {
         return weiri_fail_errno(error, "bootstrap: keep the listener from children");
     }
-    weir_status status = weiri_service_create("weir-bootstrap", &boot->service);
-    if (status == WEIR_OK && boot->listener >= 0) {
-        status = weiri_service_watch_fd(boot->service, boot->listener, EPOLLIN, weiri_boot_accept, boot,
-                                        &boot->listener_watch);
-    }
-    if (status == WEIR_OK) {
-        status =
-            weiri_service_watch_time(boot->service, choose_tick_ms(boot->timeout_ms), tick, boot, &boot->tick_watch);
-    }
-    return status;
+    const weir_status status = weiri_boot_work_start(boot);
+    return status == WEIR_OK ? weiri_listener_start(boot) : status;
 }
-
-uint32_t weiri_boot_find_unconnected(const weir_bootstrap *boot)
-{
-    for (uint64_t step = 1; step < boot->size; step *= 2) {
-        const uint32_t rank = (uint32_t)((boot->rank + step) % boot->size);
-        const weiri_conn *out = boot->peers[rank].out;
-        if (out == NULL || out->state != WEIRI_CONN_OPEN) {
-            return rank;
-        }
-    }
-    return WEIRI_NO_RANK;
-}
-
-bool weiri_boot_is_surrounded(const weir_bootstrap *boot) { return weiri_boot_find_unconnected(boot) == WEIRI_NO_RANK; }
 
 /* A neighbour that refuses connections at the deadline has probably died. The service thread finds that out a little
  * later and reports it to all ranks. If this rank left before, it would be blamed. A neighbour that has left may have
@@ -364,8 +190,8 @@ static weir_status wait_neighbours(weir_bootstrap *boot, uint64_t deadline_ns)
     uint64_t left_ns = 0;
     uint32_t rank;
     weir_status status = weiri_group_failure(boot);
-    while (boot->failed == WEIR_OK && status == WEIR_OK &&
-           (rank = weiri_boot_find_unconnected(boot)) != WEIRI_NO_RANK) {
+    while (boot->failure.status == WEIR_OK && status == WEIR_OK &&
+           (rank = weiri_peer_find_unconnected(boot)) != WEIRI_NO_RANK) {
         char text[WEIRI_TEXT_BYTES];
         const weiri_peer *peer = &boot->peers[rank];
         const bool left = peer->state != WEIRI_PEER_ALIVE || peer->goodbye_ns != 0;
@@ -380,12 +206,13 @@ static weir_status wait_neighbours(weir_bootstrap *boot, uint64_t deadline_ns)
         } else if (!left && now_ns >= limit_ns) {
             const char *cause = peer->out == NULL ? "" : peer->out->cause;
             return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: timeout: rank %u at %s does not answer%s%s", rank,
-                              weiri_address_format(&boot->addresses[rank], text), cause[0] == '\0' ? "" : ": ", cause);
+                              weiri_address_format(&boot->peers[rank].address, text), cause[0] == '\0' ? "" : ": ",
+                              cause);
         }
         (void)weiri_cond_wait(&boot->cond, &boot->mutex, left ? left_ns : limit_ns);
         status = weiri_group_failure(boot);
     }
-    return boot->failed == WEIR_OK ? status : weiri_fail(boot->failed, "%s", boot->failed_text);
+    return boot->failure.status == WEIR_OK ? status : weiri_boot_error(boot);
 }
 
 static weir_status join(weir_bootstrap *boot, const weiri_meeting *meeting)
@@ -413,7 +240,7 @@ static weir_status join(weir_bootstrap *boot, const weiri_meeting *meeting)
     }
     if (status == WEIR_OK) {
         (void)pthread_mutex_lock(&boot->mutex);
-        boot->joined = true;
+        boot->join.complete = true;
         (void)pthread_mutex_unlock(&boot->mutex);
     }
     return status;
@@ -459,7 +286,7 @@ static weir_status create_once(const weiri_meeting *meeting, uint32_t rank, uint
         weiri_auth_wipe(place.key, sizeof place.key);
         return status;
     }
-    boot->root = place.root;
+    boot->join.root = place.root;
     boot->timeout_ms = weiri_env_timeout(&env, opts->timeout_ms);
     boot->kernel_timeout_ms = weiri_env_kernel_timeout(&env, opts->timeout_ms);
     interface = weiri_env_interface(&env, opts->interface);
@@ -467,7 +294,7 @@ static weir_status create_once(const weiri_meeting *meeting, uint32_t rank, uint
     status = choose_key(boot, &env, opts, &place);
     weiri_auth_wipe(place.key, sizeof place.key);
     if (status == WEIR_OK) {
-        status = open_listener(boot, meeting->where, interface);
+        status = weiri_listener_open(boot, meeting->where, interface);
     }
     if (status == WEIR_OK) {
         status = start_service(boot, meeting->deadline_ns);
@@ -594,10 +421,10 @@ void weiri_bootstrap_put(weir_bootstrap *boot)
         leave(boot);
     } else if (pthread_mutex_trylock(&boot->mutex) == 0) {
         /* In the child of a fork: frees the bootstrap unless the parent's service thread was changing it. */
-        boot->stopped = true;
+        boot->work.stopped = true;
         (void)pthread_mutex_unlock(&boot->mutex);
-        weiri_service_abandon(boot->service);
-        boot->service = NULL;
+        weiri_service_abandon(boot->work.service);
+        boot->work.service = NULL;
         release(boot);
     }
 }
@@ -617,17 +444,17 @@ void weir_bootstrap_get_usage(weir_bootstrap *boot, weir_bootstrap_usage *usage)
     }
     (void)pthread_mutex_lock(&boot->mutex);
     *usage = boot->usage;
-    for (const weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
+    for (const weiri_conn *conn = boot->conns.first; conn != NULL; conn = conn->next) {
         usage->connections += conn->state == WEIRI_CONN_OPEN ? 1 : 0;
     }
     (void)pthread_mutex_unlock(&boot->mutex);
 }
 
-weiri_service *weiri_bootstrap_service(weir_bootstrap *boot) { return boot->service; }
+weiri_service *weiri_bootstrap_service(weir_bootstrap *boot) { return boot->work.service; }
 
-const uint8_t *weiri_bootstrap_key(const weir_bootstrap *boot) { return boot->key; }
+const uint8_t *weiri_bootstrap_key(const weir_bootstrap *boot) { return boot->job.key; }
 
-const uint8_t *weiri_bootstrap_job(const weir_bootstrap *boot) { return boot->job; }
+const uint8_t *weiri_bootstrap_job(const weir_bootstrap *boot) { return boot->job.id; }
 
 uint32_t weiri_bootstrap_timeout(const weir_bootstrap *boot) { return boot->timeout_ms; }
 

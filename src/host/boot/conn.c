@@ -1,5 +1,5 @@
 /* conn.c - one connection of a bootstrap as a state machine: connect or accept, prove the key, read and write frames;
- * see boot/state.h.
+ * see boot/bootstrap.h.
  *
  * The client's first bytes name the purpose of the connection: the rendezvous, or a job and the rank at the other end.
  * Both ends prove the key for that purpose (auth.h). After that there are only frames: a sealed head, and a payload
@@ -20,7 +20,7 @@
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 
 #define PAYLOAD_START 65536u
 #define READ_AT_ONCE (1u << 20)
@@ -39,39 +39,6 @@ static void settle(weir_bootstrap *boot, weiri_message *message, weiri_send_stat
     }
 }
 
-void weiri_boot_signal(weir_bootstrap *boot)
-{
-    if (boot->stopped) {
-        return; /* no thread waits; in the child of a fork the condition variable may be in any state */
-    }
-    if (boot->service != NULL && weiri_service_is_self(boot->service)) {
-        boot->signalled = true;
-    } else {
-        (void)pthread_cond_broadcast(&boot->cond);
-    }
-}
-
-void weiri_boot_enter(weir_bootstrap *boot) { (void)pthread_mutex_lock(&boot->mutex); }
-
-void weiri_boot_leave(weir_bootstrap *boot)
-{
-    while (boot->graveyard != NULL) {
-        weiri_conn *conn = boot->graveyard;
-        boot->graveyard = conn->next;
-        weiri_free(conn);
-    }
-    if (!boot->stopped) {
-        weiri_port_deliver(boot);
-    }
-    const bool signalled = boot->signalled;
-    boot->signalled = false;
-    (void)pthread_mutex_unlock(&boot->mutex);
-    /* After the mutex is free, which the woken thread needs. The bootstrap outlives its service thread. */
-    if (signalled) {
-        (void)pthread_cond_broadcast(&boot->cond);
-    }
-}
-
 weiri_conn *weiri_conn_create(weir_bootstrap *boot, uint32_t peer, const weiri_address *address)
 {
     weiri_conn *conn = (weiri_conn *)weiri_alloc(1, sizeof *conn);
@@ -83,8 +50,8 @@ weiri_conn *weiri_conn_create(weir_bootstrap *boot, uint32_t peer, const weiri_a
     conn->peer = peer;
     conn->initiated = true;
     conn->address = *address;
-    conn->next = boot->conns;
-    boot->conns = conn;
+    conn->next = boot->conns.first;
+    boot->conns.first = conn;
     weiri_conn_mark(conn);
     return conn;
 }
@@ -93,8 +60,8 @@ void weiri_conn_mark(weiri_conn *conn)
 {
     if (!conn->dirty && !conn->dead) {
         conn->dirty = true;
-        conn->next_dirty = conn->boot->dirty;
-        conn->boot->dirty = conn;
+        conn->next_dirty = conn->boot->conns.dirty;
+        conn->boot->conns.dirty = conn;
         weiri_boot_wake(conn->boot);
     }
 }
@@ -115,7 +82,7 @@ static void write_purpose(const weiri_conn *conn, uint8_t purpose[WEIRI_AUTH_PUR
     static const uint8_t no_job[WEIRI_JOB_BYTES];
     weiri_writer w = weiri_writer_init(purpose, WEIRI_AUTH_PURPOSE_BYTES);
     weiri_write_u32(&w, conn->join ? WEIRI_FRAME_JOIN : WEIRI_FRAME_PEER);
-    weiri_write_bytes(&w, conn->join ? no_job : conn->boot->job, WEIRI_JOB_BYTES);
+    weiri_write_bytes(&w, conn->join ? no_job : conn->boot->job.id, WEIRI_JOB_BYTES);
     weiri_write_u32(&w, conn->boot->rank);
     weiri_write_u32(&w, conn->join ? 0 : conn->peer);
     weiri_write_u32(&w, conn->boot->timeout_ms);
@@ -127,9 +94,9 @@ static void set_state(weiri_conn *conn, weiri_conn_state state)
     const bool before = weiri_conn_is_unproved(conn);
     conn->state = state;
     const bool after = weiri_conn_is_unproved(conn);
-    boot->unproved += (uint32_t)after - (uint32_t)before;
+    boot->listener.unproved += (uint32_t)after - (uint32_t)before;
     /* While ranks meet many connections change their state; a waiting thread is woken once. */
-    if (boot->closing || (state == WEIRI_CONN_OPEN && !boot->joined && weiri_boot_is_surrounded(boot))) {
+    if (boot->closing || (state == WEIRI_CONN_OPEN && !boot->join.complete && weiri_peer_is_surrounded(boot))) {
         weiri_boot_signal(boot);
     }
 }
@@ -137,7 +104,7 @@ static void set_state(weiri_conn *conn, weiri_conn_state state)
 /* Closes the socket and drops incomplete input. */
 static void close_socket(weiri_conn *conn)
 {
-    weiri_service_unwatch(conn->boot->service, conn->watch);
+    weiri_service_unwatch(conn->boot->work.service, conn->watch);
     conn->watch = NULL;
     conn->events = 0;
     if (conn->fd >= 0) {
@@ -160,7 +127,7 @@ void weiri_conn_close(weiri_conn *conn)
     if (conn->dead) {
         return;
     }
-    boot->foreign += weiri_conn_is_unproved(conn) ? 1 : 0;
+    boot->listener.foreign += weiri_conn_is_unproved(conn) ? 1 : 0;
     close_socket(conn);
     set_state(conn, WEIRI_CONN_IDLE);
     weiri_message *message;
@@ -175,31 +142,40 @@ void weiri_conn_close(weiri_conn *conn)
     if (boot->join.conn == conn) {
         boot->join.conn = NULL;
     }
-    weiri_conn **link = &boot->conns;
+    weiri_conn **link = &boot->conns.first;
     while (*link != conn) {
         link = &(*link)->next;
     }
     *link = conn->next;
     if (conn->dirty) {
-        for (link = &boot->dirty; *link != conn; link = &(*link)->next_dirty) {
+        for (link = &boot->conns.dirty; *link != conn; link = &(*link)->next_dirty) {
         }
         *link = conn->next_dirty;
         conn->dirty = false;
     }
     conn->dead = true;
-    conn->next = boot->graveyard;
-    boot->graveyard = conn;
+    conn->next = boot->conns.graveyard;
+    boot->conns.graveyard = conn;
     if (conn->peer != WEIRI_NO_RANK || boot->closing) {
         weiri_boot_signal(boot);
+    }
+}
+
+void weiri_conn_bury(weir_bootstrap *boot)
+{
+    while (boot->conns.graveyard != NULL) {
+        weiri_conn *conn = boot->conns.graveyard;
+        boot->conns.graveyard = conn->next;
+        weiri_free(conn);
     }
 }
 
 void weiri_conn_foreign(weiri_conn *conn, const char *why)
 {
     weir_bootstrap *boot = conn->boot;
-    if (!boot->foreign_logged && !boot->closing) {
+    if (!boot->listener.foreign_logged && !boot->closing) {
         char text[WEIRI_ADDRESS_TEXT_BYTES];
-        boot->foreign_logged = true;
+        boot->listener.foreign_logged = true;
         weiri_log(WEIR_LOG_WARN, "bootstrap: foreign connection from %s, ignored: %s; further ones are not logged",
                   weiri_address_format(&conn->address, text), why);
     }
@@ -282,7 +258,7 @@ static void watch(weiri_conn *conn, uint32_t events)
 {
     if (conn->watch != NULL && events != conn->events) {
         conn->events = events;
-        if (weiri_service_set_events(conn->boot->service, conn->watch, events) != WEIR_OK) {
+        if (weiri_service_set_events(conn->boot->work.service, conn->watch, events) != WEIR_OK) {
             lost(conn, weir_last_error());
         }
     }
@@ -397,7 +373,7 @@ static void ready(void *context, uint32_t events)
     weiri_conn *conn = (weiri_conn *)context;
     weir_bootstrap *boot = conn->boot;
     weiri_boot_enter(boot);
-    if (!boot->stopped && !conn->dead) {
+    if (!boot->work.stopped && !conn->dead) {
         if (conn->state == WEIRI_CONN_CONNECTING) {
             const int error = weiri_sock_error(conn->fd);
             if (error != 0) {
@@ -450,7 +426,8 @@ void weiri_conn_open(weiri_conn *conn)
         return;
     }
     conn->events = error == EAGAIN ? EPOLLIN | EPOLLOUT : EPOLLIN;
-    if (weiri_service_watch_fd(conn->boot->service, conn->fd, conn->events, ready, conn, &conn->watch) != WEIR_OK) {
+    if (weiri_service_watch_fd(conn->boot->work.service, conn->fd, conn->events, ready, conn, &conn->watch) !=
+        WEIR_OK) {
         lost_here(conn, weir_last_error());
     }
 }
@@ -466,7 +443,7 @@ bool weiri_conn_adopt(weir_bootstrap *boot, int fd, const weiri_address *from)
     conn->deadline_ns = weiri_now_ns() + FIRST_BYTE_NS;
     conn->events = EPOLLIN;
     set_state(conn, WEIRI_CONN_AWAIT_HELLO);
-    if (weiri_service_watch_fd(boot->service, fd, conn->events, ready, conn, &conn->watch) != WEIR_OK) {
+    if (weiri_service_watch_fd(boot->work.service, fd, conn->events, ready, conn, &conn->watch) != WEIR_OK) {
         weiri_conn_close(conn);
     } else {
         read_all(conn); /* its first bytes are often here already */
@@ -498,13 +475,13 @@ static void distrust(weiri_conn *conn, weir_status status)
 static void prove(weiri_conn *conn)
 {
     uint8_t out[WEIRI_RAW_BYTES];
-    const weir_status status = weiri_auth_prove(&conn->auth, conn->boot->key, conn->raw_in, out);
+    const weir_status status = weiri_auth_prove(&conn->auth, conn->boot->job.key, conn->raw_in, out);
     if (status != WEIR_OK) {
         distrust(conn, status);
         return;
     }
     size_t size = WEIRI_AUTH_PROOF_BYTES;
-    weiri_auth_seals(&conn->auth, conn->boot->key, &conn->seal_out, &conn->seal_in);
+    weiri_auth_seals(&conn->auth, conn->boot->job.key, &conn->seal_out, &conn->seal_in);
     size += conn->join ? weiri_join_hello(conn, out + size, sizeof out - size) : 0;
     conn->raw_out_size = 0;
     conn->raw_out_sent = 0;
@@ -515,7 +492,7 @@ static void prove(weiri_conn *conn)
 /* Client: the server has proved the key. Nothing is sent to it before that. */
 static void trust(weiri_conn *conn)
 {
-    const weir_status status = weiri_auth_check_answer(&conn->auth, conn->boot->key, conn->raw_in);
+    const weir_status status = weiri_auth_check_answer(&conn->auth, conn->boot->job.key, conn->raw_in);
     if (status != WEIR_OK) {
         distrust(conn, status);
         return;
@@ -565,10 +542,10 @@ static void admit(weiri_conn *conn)
 static void check(weiri_conn *conn)
 {
     uint8_t out[WEIRI_AUTH_PROOF_BYTES];
-    const weir_status status = weiri_auth_check(&conn->auth, conn->boot->key, conn->raw_in, out);
+    const weir_status status = weiri_auth_check(&conn->auth, conn->boot->job.key, conn->raw_in, out);
     push_raw(conn, out, sizeof out);
     if (status == WEIR_OK) {
-        weiri_auth_seals(&conn->auth, conn->boot->key, &conn->seal_in, &conn->seal_out);
+        weiri_auth_seals(&conn->auth, conn->boot->job.key, &conn->seal_in, &conn->seal_out);
         admit(conn);
         return;
     }

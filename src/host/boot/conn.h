@@ -5,10 +5,10 @@
 
 #include "src/host/base/service.h"
 #include "src/host/base/sock.h"
+#include "src/host/boot/id.h"
 #include "src/host/boot/message.h"
 
 #define WEIRI_NO_RANK UINT32_MAX
-#define WEIRI_JOB_BYTES 16
 #define WEIRI_RAW_BYTES 256
 
 typedef enum weiri_conn_state {
@@ -64,6 +64,13 @@ typedef struct weiri_conn {
     weiri_message_queue queue;
 } weiri_conn;
 
+/* The connections of a bootstrap. */
+typedef struct weiri_conns {
+    weiri_conn *first;
+    weiri_conn *graveyard; /* closed in the running callback, which frees them at its end */
+    weiri_conn *dirty;     /* the service thread has to flush or open these */
+} weiri_conns;
+
 /* Any thread. */
 weiri_conn *weiri_conn_create(weir_bootstrap *boot, uint32_t peer, const weiri_address *address);
 void weiri_conn_open(weiri_conn *conn);
@@ -74,6 +81,7 @@ bool weiri_conn_adopt(weir_bootstrap *boot, int fd, const weiri_address *from);
 void weiri_conn_expire(weiri_conn *conn, uint64_t now_ns); /* its deadline has passed */
 void weiri_conn_flush(weiri_conn *conn);
 void weiri_conn_close(weiri_conn *conn);    /* without a goodbye; queued messages fail */
+void weiri_conn_bury(weir_bootstrap *boot); /* frees what was closed */
 void weiri_conn_accepted(weiri_conn *conn); /* the other end is known: open */
 void weiri_conn_corrupt(weiri_conn *conn);  /* a rank of this job sent an invalid message */
 void weiri_conn_hold(weiri_conn *conn);

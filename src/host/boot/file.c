@@ -20,7 +20,7 @@
 #include "src/host/base/env.h"
 #include "src/host/base/error.h"
 #include "src/host/base/file.h"
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 
 #define PAUSE_FIRST_MS 5
 #define PAUSE_LAST_MS 100

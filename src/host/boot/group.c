@@ -17,7 +17,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 
 #define HEAD_BYTES 32
 #define CAUSE_NS 500000000u
@@ -195,9 +195,8 @@ static weir_status begin(weir_bootstrap *boot, const char *call, const weir_grou
     const uint64_t hash = r->ranks == NULL ? 0 : hash_ranks(r->ranks, r->count);
     (void)pthread_mutex_lock(&boot->mutex);
     r->state = find_state(boot, hash);
-    if (boot->failed != WEIR_OK || r->state == NULL) {
-        status =
-            boot->failed != WEIR_OK ? weiri_fail(boot->failed, "%s", boot->failed_text) : weiri_fail_nomem("bootstrap");
+    if (boot->failure.status != WEIR_OK || r->state == NULL) {
+        status = boot->failure.status != WEIR_OK ? weiri_boot_error(boot) : weiri_fail_nomem("bootstrap");
         (void)pthread_mutex_unlock(&boot->mutex);
         return status;
     }
@@ -285,7 +284,7 @@ static weir_status find_stray(run *r)
 }
 
 /* During create a rank knows few addresses and can connect to no other rank. */
-static bool has_address(const weir_bootstrap *boot, uint32_t peer) { return boot->addresses[peer].family != 0; }
+static bool has_address(const weir_bootstrap *boot, uint32_t peer) { return boot->peers[peer].address.family != 0; }
 
 /* Announces the failure of the operation to the ranks after this one, which pass it on when theirs fails, and to the
  * rank that called another operation. */
@@ -312,7 +311,7 @@ static weir_status end(run *r, weir_status status)
     weir_bootstrap *boot = r->boot;
     r->state->running--;
     status = status == WEIR_OK ? find_stray(r) : status;
-    if (status != WEIR_OK && boot->failed == WEIR_OK) {
+    if (status != WEIR_OK && boot->failure.status == WEIR_OK) {
         char text[WEIRI_TEXT_BYTES];
         (void)snprintf(text, sizeof text, "%s", weir_last_error());
         set_failed(boot, r->state, r->failed_at, status, text);
@@ -331,13 +330,13 @@ static weir_status wait_cause(const run *r)
     const weiri_group_state *state = r->state;
     const uint64_t news = weiri_now_ns() + CAUSE_NS;
     const uint64_t limit = news < r->deadline_ns ? news : r->deadline_ns;
-    while (state->failed_status == WEIR_OK && boot->failed == WEIR_OK &&
+    while (state->failed_status == WEIR_OK && boot->failure.status == WEIR_OK &&
            weiri_cond_wait(&boot->cond, &boot->mutex, limit)) {
     }
     if (state->failed_status != WEIR_OK && state->failed_at <= r->call.sequence) {
         return weiri_fail(state->failed_status, "%s", state->failed_text);
     }
-    return boot->failed == WEIR_OK ? WEIR_ERR_REMOTE : weiri_fail(boot->failed, "%s", boot->failed_text);
+    return boot->failure.status == WEIR_OK ? WEIR_ERR_REMOTE : weiri_boot_error(boot);
 }
 
 static weir_status send_step(run *r, uint64_t position, uint32_t step, const void *data, uint64_t bytes)
@@ -379,7 +378,7 @@ bool weiri_group_asked(weiri_conn *conn, const weiri_message *message)
     uint32_t answer = waits ? state->waits_for : WEIRI_NO_RANK;
     if (!begun) {
         /* Before the allgather in create this rank waits for a neighbour. */
-        answer = boot->joined || sequence != 0 ? NOT_CALLED : weiri_boot_find_unconnected(boot);
+        answer = boot->join.complete || sequence != 0 ? NOT_CALLED : weiri_peer_find_unconnected(boot);
     }
     weiri_writer w = weiri_writer_init(data, sizeof data);
     weiri_write_u64(&w, sequence);
@@ -435,7 +434,7 @@ static bool ask(run *r, uint32_t peer)
     }
     const uint64_t limit = weiri_now_ns() + ANSWER_NS;
     bool waiting = send_ask(r, peer);
-    while (waiting && !p->answered && p->state == WEIRI_PEER_ALIVE && boot->failed == WEIR_OK &&
+    while (waiting && !p->answered && p->state == WEIRI_PEER_ALIVE && boot->failure.status == WEIR_OK &&
            r->state->failed_status == WEIR_OK) {
         waiting = weiri_cond_wait(&boot->cond, &boot->mutex, limit);
     }
@@ -457,12 +456,12 @@ static weir_status find_missing(run *r, uint32_t peer, const char *what)
     }
     /* In create `peer` may itself wait for a rank whose absence is about to be announced. */
     const uint64_t limit = weiri_now_ns() + ANSWER_NS;
-    bool waiting = !boot->joined && (answered || !is_in_reach(boot, peer));
-    while (waiting && boot->failed == WEIR_OK && r->state->failed_status == WEIR_OK) {
+    bool waiting = !boot->join.complete && (answered || !is_in_reach(boot, peer));
+    while (waiting && boot->failure.status == WEIR_OK && r->state->failed_status == WEIR_OK) {
         waiting = weiri_cond_wait(&boot->cond, &boot->mutex, limit);
     }
-    if (boot->failed != WEIR_OK) {
-        return weiri_fail(boot->failed, "%s", boot->failed_text);
+    if (boot->failure.status != WEIR_OK) {
+        return weiri_boot_error(boot);
     }
     if (r->state->failed_status != WEIR_OK && r->state->failed_at <= r->call.sequence) {
         return weiri_fail(r->state->failed_status, "%s", r->state->failed_text);

@@ -13,7 +13,7 @@
 #include "src/host/base/auth.h"
 #include "src/host/base/env.h"
 #include "src/host/base/error.h"
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 
 #define PREFIX "weir1:"
 #define PREFIX_CHARS (sizeof PREFIX - 1)

@@ -11,7 +11,7 @@
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 
 #define HELLO_BYTES 27
 #define ADDRESS_BYTES 19u
@@ -76,7 +76,7 @@ static void finish(weir_bootstrap *boot)
             set_failed(boot, WEIR_ERR_NOMEM, "bootstrap: out of memory");
         }
     }
-    for (weiri_conn *conn = boot->conns; conn != NULL;) {
+    for (weiri_conn *conn = boot->conns.first; conn != NULL;) {
         weiri_conn *next = conn->next;
         if (conn->state == WEIRI_CONN_HELD) {
             weiri_peer_accept(conn);
@@ -91,7 +91,7 @@ void weiri_join_start(weir_bootstrap *boot)
     weiri_join *join = &boot->join;
     join->pause_ns = PAUSE_FIRST_NS;
     if (boot->rank != 0 || join->taken[0] != '\0') {
-        join->conn = weiri_conn_create(boot, WEIRI_NO_RANK, &boot->root);
+        join->conn = weiri_conn_create(boot, WEIRI_NO_RANK, &boot->join.root);
         if (join->conn == NULL) {
             set_failed(boot, WEIR_ERR_NOMEM, "bootstrap: out of memory");
             set_over(boot);
@@ -99,7 +99,7 @@ void weiri_join_start(weir_bootstrap *boot)
         }
         join->conn->join = true;
     } else if (boot->size == 1) {
-        uuid_generate_random(boot->job);
+        uuid_generate_random(boot->job.id);
         finish(boot);
     } else {
         weiri_boot_hurry(boot); /* rank 0 decides the deadline of all ranks */
@@ -113,7 +113,7 @@ size_t weiri_join_hello(weiri_conn *conn, uint8_t *frame, size_t capacity)
     weiri_writer p = weiri_writer_init(payload, sizeof payload);
     weiri_write_u32(&p, boot->size);
     weiri_write_u32(&p, weiri_left_ms(boot->join.deadline_ns));
-    write_address(&p, &boot->own);
+    write_address(&p, &boot->peers[boot->rank].address);
     weiri_writer w = weiri_writer_init(frame, capacity);
     weiri_frame_write(&w, WEIRI_FRAME_JOIN, 0, payload, sizeof payload);
     uint8_t seal[WEIRI_SEAL_BYTES];
@@ -144,7 +144,7 @@ static void refuse(weir_bootstrap *boot, weir_status status, const char *text)
     const bool stay = status == WEIR_ERR_MISMATCH || status == WEIR_ERR_REMOTE;
     const uint64_t linger = weiri_now_ns() + (stay ? LINGER_LATE_NS : 0);
     join->linger_ns = linger < join->deadline_ns ? linger : join->deadline_ns;
-    for (weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
+    for (weiri_conn *conn = boot->conns.first; conn != NULL; conn = conn->next) {
         if (conn->join && conn->state == WEIRI_CONN_OPEN) {
             queue_refusal(conn);
         }
@@ -155,15 +155,15 @@ static void refuse(weir_bootstrap *boot, weir_status status, const char *text)
 static void send_tables(weir_bootstrap *boot)
 {
     uint8_t table[WEIRI_JOB_BYTES + NEIGHBOURS_MAX * ADDRESS_BYTES];
-    uuid_generate_random(boot->job);
-    for (weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
+    uuid_generate_random(boot->job.id);
+    for (weiri_conn *conn = boot->conns.first; conn != NULL; conn = conn->next) {
         if (!conn->join || conn->state != WEIRI_CONN_OPEN) {
             continue;
         }
         weiri_writer w = weiri_writer_init(table, sizeof table);
-        weiri_write_bytes(&w, boot->job, sizeof boot->job);
+        weiri_write_bytes(&w, boot->job.id, sizeof boot->job.id);
         for (uint64_t step = 1; step < boot->size; step *= 2) {
-            write_address(&w, &boot->addresses[(conn->held_rank + step) % boot->size]);
+            write_address(&w, &boot->peers[(conn->held_rank + step) % boot->size].address);
         }
         weiri_message *message = weiri_message_create(WEIRI_FRAME_TABLE, 0, table, w.size, NULL, 0);
         if (message == NULL) {
@@ -190,13 +190,13 @@ static void enroll(weiri_conn *conn, uint32_t size, uint32_t left_ms, const weir
         (void)snprintf(text, sizeof text, "bootstrap: rank %u was created with size %u, rank 0 with size %u", rank,
                        size, boot->size);
         refuse(boot, WEIR_ERR_MISMATCH, text);
-    } else if (boot->addresses[rank].family != 0) {
+    } else if (boot->peers[rank].address.family != 0) {
         (void)snprintf(text, sizeof text, "bootstrap: two ranks were created as rank %u of %u", rank, size);
         refuse(boot, WEIR_ERR_MISMATCH, text);
     } else {
         const uint64_t deadline = weiri_deadline(left_ms);
         join->deadline_ns = deadline < join->deadline_ns ? deadline : join->deadline_ns;
-        boot->addresses[rank] = *address;
+        boot->peers[rank].address = *address;
         join->present++;
         if (join->present == boot->size) {
             send_tables(boot);
@@ -212,8 +212,8 @@ static void meet(weiri_conn *conn, const weiri_message *message)
     weiri_address address;
     const uint32_t size = weiri_read_u32(&r);
     const uint32_t left_ms = weiri_read_u32(&r);
-    const bool good = read_address(&r, boot->root.scope, &address) && weiri_reader_done(&r) && size <= WEIR_RANKS_MAX &&
-                      conn->held_rank < size;
+    const bool good = read_address(&r, boot->join.root.scope, &address) && weiri_reader_done(&r) &&
+                      size <= WEIR_RANKS_MAX && conn->held_rank < size;
     if (!good) {
         weiri_conn_corrupt(conn);
         return;
@@ -235,9 +235,9 @@ static void read_table(weiri_conn *conn, const weiri_message *message)
     weir_bootstrap *boot = conn->boot;
     weiri_reader r = weiri_reader_init(message->data, message->bytes);
     bool good = true;
-    weiri_read_bytes(&r, boot->job, sizeof boot->job);
+    weiri_read_bytes(&r, boot->job.id, sizeof boot->job.id);
     for (uint64_t step = 1; step < boot->size && good; step *= 2) {
-        good = read_address(&r, boot->root.scope, &boot->addresses[(boot->rank + step) % boot->size]);
+        good = read_address(&r, boot->join.root.scope, &boot->peers[(boot->rank + step) % boot->size].address);
     }
     if (!good || !weiri_reader_done(&r)) {
         weiri_conn_corrupt(conn);
@@ -302,7 +302,7 @@ void weiri_join_stop(weiri_conn *conn, weir_status status)
     char text[WEIRI_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "bootstrap: rank 0 at %s: %.300s%s",
                    weiri_address_format(&conn->address, address), weir_last_error(),
-                   boot->user_key ? " (without WEIR_KEY all ranks must be of one user and see the same /tmp)" : "");
+                   boot->job.user_key ? " (without WEIR_KEY all ranks must be of one user and see the same /tmp)" : "");
     weiri_conn_close(conn);
     set_failed(boot, status, text);
     set_over(boot);
@@ -344,7 +344,7 @@ static void describe_missing(const weir_bootstrap *boot, char text[WEIRI_TEXT_BY
     int at = snprintf(text, WEIRI_TEXT_BYTES, "bootstrap: timeout: rank%s ", missing == 1 ? "" : "s");
     uint32_t named = 0;
     for (uint32_t i = 0; i < boot->size && named < MISSING_NAMED; i++) {
-        if (boot->addresses[i].family == 0) {
+        if (boot->peers[i].address.family == 0) {
             at += snprintf(text + at, (size_t)(WEIRI_TEXT_BYTES - at), "%s%u", named == 0 ? "" : ", ", i);
             named++;
         }
@@ -353,7 +353,7 @@ static void describe_missing(const weir_bootstrap *boot, char text[WEIRI_TEXT_BY
         at += snprintf(text + at, (size_t)(WEIRI_TEXT_BYTES - at), " and %u more", missing - named);
     }
     at += snprintf(text + at, (size_t)(WEIRI_TEXT_BYTES - at), " of %u missing", boot->size);
-    const uint64_t foreign = boot->foreign + boot->unproved;
+    const uint64_t foreign = boot->listener.foreign + boot->listener.unproved;
     if (foreign > 0) {
         (void)snprintf(text + at, (size_t)(WEIRI_TEXT_BYTES - at), "; %llu connection%s did not prove the key",
                        (unsigned long long)foreign, foreign == 1 ? "" : "s");
@@ -422,8 +422,8 @@ weir_status weiri_join_wait(weir_bootstrap *boot, const weiri_meeting *meeting)
     }
     char address[WEIRI_ADDRESS_TEXT_BYTES];
     return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: timeout: rank 0 of %u missing at %s: %s%s", boot->size,
-                      weiri_address_format(&boot->root, address), join->cause[0] == '\0' ? "no answer" : join->cause,
-                      meeting->hint);
+                      weiri_address_format(&boot->join.root, address),
+                      join->cause[0] == '\0' ? "no answer" : join->cause, meeting->hint);
 }
 
 weir_status weiri_join_exchange(weir_bootstrap *boot, uint64_t deadline_ns)
@@ -433,16 +433,16 @@ weir_status weiri_join_exchange(weir_bootstrap *boot, uint64_t deadline_ns)
         return weiri_fail_nomem("bootstrap: addresses");
     }
     weiri_writer w = weiri_writer_init(table + (size_t)boot->rank * ADDRESS_BYTES, ADDRESS_BYTES);
-    write_address(&w, &boot->own);
+    write_address(&w, &boot->peers[boot->rank].address);
     weir_status status = weiri_group_join(boot, table, ADDRESS_BYTES, deadline_ns);
     weiri_reader r = weiri_reader_init(table, (size_t)boot->size * ADDRESS_BYTES);
     (void)pthread_mutex_lock(&boot->mutex);
     for (uint32_t i = 0; i < boot->size && status == WEIR_OK && boot->size > 1; i++) {
         weiri_address address;
-        if (!read_address(&r, boot->root.scope, &address)) {
+        if (!read_address(&r, boot->join.root.scope, &address)) {
             status = weiri_fail(WEIR_ERR_CORRUPT, "bootstrap: malformed address of rank %u", i);
         } else {
-            boot->addresses[i] = address;
+            boot->peers[i].address = address;
         }
     }
     (void)pthread_mutex_unlock(&boot->mutex);

@@ -7,6 +7,8 @@
 
 /* The rendezvous. */
 typedef struct weiri_join {
+    weiri_address root; /* where rank 0 listens */
+    bool complete;      /* create is complete */
     bool done;          /* the table is complete */
     bool over;          /* done, or failed and reported to all ranks */
     bool welcomed;      /* rank 0 knows this rank */

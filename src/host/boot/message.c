@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "src/host/base/alloc.h"
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 
 void weiri_frame_write(weiri_writer *w, uint32_t kind, uint64_t tag, const void *payload, uint64_t bytes)
 {

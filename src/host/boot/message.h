@@ -10,6 +10,7 @@
 #define WEIRI_FRAME_HEAD_BYTES (20 + WEIRI_HASH_BYTES)
 #define WEIRI_FRAME_BYTES (WEIRI_FRAME_HEAD_BYTES + WEIRI_SEAL_BYTES)
 #define WEIRI_MESSAGE_MAX ((uint64_t)1 << 40)
+#define WEIRI_TEXT_BYTES 512 /* of an error text */
 
 enum {
     WEIRI_FRAME_JOIN = 1,   /* a rank introduces itself to rank 0 */

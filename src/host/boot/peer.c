@@ -6,11 +6,10 @@
  * opened, if any, is at its end. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "src/host/base/clock.h"
 #include "src/host/base/log.h"
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 
 #define RETRY_NS 50000000u
 #define UNREACHABLE_NS 1000000000u
@@ -28,9 +27,9 @@ static void report_gone(weiri_conn *conn, uint32_t rank)
 static void report_all_gone(weiri_conn *conn)
 {
     const weir_bootstrap *boot = conn->boot;
-    for (uint32_t i = 0; i < boot->gone_count; i++) {
-        if (boot->peers[boot->gone[i]].state != WEIRI_PEER_LEFT) {
-            report_gone(conn, boot->gone[i]);
+    for (uint32_t i = 0; i < boot->gone.count; i++) {
+        if (boot->peers[boot->gone.ranks[i]].state != WEIRI_PEER_LEFT) {
+            report_gone(conn, boot->gone.ranks[i]);
         }
     }
 }
@@ -39,7 +38,7 @@ weiri_conn *weiri_peer_connect(weir_bootstrap *boot, uint32_t rank)
 {
     weiri_peer *peer = &boot->peers[rank];
     if (peer->out == NULL) {
-        peer->out = weiri_conn_create(boot, rank, &boot->addresses[rank]);
+        peer->out = weiri_conn_create(boot, rank, &boot->peers[rank].address);
         if (peer->out != NULL) {
             report_all_gone(peer->out);
         }
@@ -63,7 +62,7 @@ void weiri_peer_accept(weiri_conn *conn)
         return;
     }
     weiri_peer *peer = &boot->peers[conn->held_rank];
-    if (memcmp(conn->held_job, boot->job, sizeof boot->job) != 0) {
+    if (memcmp(conn->held_job, boot->job.id, sizeof boot->job.id) != 0) {
         weiri_conn_foreign(conn, "of another job");
         return;
     }
@@ -108,7 +107,7 @@ static void take_goodbye(weiri_conn *conn, uint64_t more)
     weiri_peer *peer = &boot->peers[rank];
     if (peer->goodbye_ns == 0) {
         peer->goodbye_ns = weiri_now_ns();
-        boot->leaving++;
+        boot->gone.leaving++;
     }
     peer->last_seen = peer->last_seen || !conn->initiated || more == 0;
     weiri_conn_close(conn);
@@ -264,8 +263,8 @@ void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, weiri_peer_state how)
         return;
     }
     peer->state = how;
-    boot->gone[boot->gone_count++] = rank;
-    boot->leaving -= peer->goodbye_ns != 0 ? 1 : 0;
+    boot->gone.ranks[boot->gone.count++] = rank;
+    boot->gone.leaving -= peer->goodbye_ns != 0 ? 1 : 0;
     /* When a stopped rank continues, it reads why its connections are closed. */
     weiri_conn *const ends[] = { peer->out, peer->in };
     for (int i = 0; i < 2; i++) {
@@ -281,7 +280,7 @@ void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, weiri_peer_state how)
         weiri_peer_gone_text(rank, how, text);
         weiri_log(WEIR_LOG_INFO, "%s", text);
         weiri_boot_fail(boot, WEIR_ERR_REMOTE, text);
-        for (weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
+        for (weiri_conn *conn = boot->conns.first; conn != NULL; conn = conn->next) {
             if (!conn->join && (conn->initiated || conn->state == WEIRI_CONN_OPEN)) {
                 report_gone(conn, rank);
             }
@@ -292,24 +291,38 @@ void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, weiri_peer_state how)
 
 void weiri_peer_tick(weir_bootstrap *boot, uint64_t now_ns)
 {
-    for (weiri_conn *conn = boot->conns; conn != NULL;) {
+    for (weiri_conn *conn = boot->conns.first; conn != NULL;) {
         weiri_conn *next = conn->next;
         const weiri_peer *peer = conn->initiated && !conn->join ? &boot->peers[conn->peer] : NULL;
         /* A peer that has connected to this rank is alive, even if this rank cannot connect to it. */
         if (peer != NULL && peer->in == NULL && peer->unreachable_ns != 0 &&
             now_ns - peer->unreachable_ns > UNREACHABLE_NS) {
-            weiri_peer_gone(boot, conn->peer, boot->joined ? WEIRI_PEER_LEFT : WEIRI_PEER_DIED);
-            next = boot->conns;
+            weiri_peer_gone(boot, conn->peer, boot->join.complete ? WEIRI_PEER_LEFT : WEIRI_PEER_DIED);
+            next = boot->conns.first;
         }
         conn = next;
     }
-    for (uint32_t rank = 0; rank < boot->size && boot->leaving > 0; rank++) {
+    for (uint32_t rank = 0; rank < boot->size && boot->gone.leaving > 0; rank++) {
         const weiri_peer *peer = &boot->peers[rank];
         if (peer->state == WEIRI_PEER_ALIVE && peer->goodbye_ns != 0 && now_ns - peer->goodbye_ns > GOODBYE_NS) {
             weiri_peer_gone(boot, rank, WEIRI_PEER_LEFT);
         }
     }
 }
+
+uint32_t weiri_peer_find_unconnected(const weir_bootstrap *boot)
+{
+    for (uint64_t step = 1; step < boot->size; step *= 2) {
+        const uint32_t rank = (uint32_t)((boot->rank + step) % boot->size);
+        const weiri_conn *out = boot->peers[rank].out;
+        if (out == NULL || out->state != WEIRI_CONN_OPEN) {
+            return rank;
+        }
+    }
+    return WEIRI_NO_RANK;
+}
+
+bool weiri_peer_is_surrounded(const weir_bootstrap *boot) { return weiri_peer_find_unconnected(boot) == WEIRI_NO_RANK; }
 
 /* True when a connection has nothing more to send before this rank leaves. */
 static bool is_idle(const weir_bootstrap *boot, const weiri_conn *conn)
@@ -323,7 +336,7 @@ static bool is_idle(const weir_bootstrap *boot, const weiri_conn *conn)
     case WEIRI_CONN_AWAIT_FRAME:
         return false; /* the rank there takes the connection for open and needs the goodbye */
     default:
-        return !conn->initiated || conn->join || conn->queue.head == NULL || !boot->joined;
+        return !conn->initiated || conn->join || conn->queue.head == NULL || !boot->join.complete;
     }
 }
 
@@ -331,22 +344,15 @@ void weiri_peer_goodbyes(weir_bootstrap *boot)
 {
     boot->goodbyes_sent = true;
     weiri_boot_signal(boot);
-    weiri_service_unwatch(boot->service, boot->listener_watch);
-    boot->listener_watch = NULL;
-    if (boot->listener >= 0) {
-        /* Forked children that inherited a unique id have the socket too; shutdown closes it for all. */
-        (void)shutdown(boot->listener, SHUT_RDWR);
-        weiri_sock_close(boot->listener);
-        boot->listener = -1;
-    }
-    for (weiri_conn *conn = boot->conns; conn != NULL;) {
+    weiri_listener_stop(boot);
+    for (weiri_conn *conn = boot->conns.first; conn != NULL;) {
         weiri_conn *next = conn->next;
         if (is_idle(boot, conn)) {
             weiri_conn_close(conn);
         }
         conn = next;
     }
-    for (weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
+    for (weiri_conn *conn = boot->conns.first; conn != NULL; conn = conn->next) {
         if (conn->join) {
             conn->finish = true;
             weiri_conn_mark(conn);

@@ -5,8 +5,6 @@
 
 #include "src/host/boot/conn.h"
 
-#define WEIRI_TEXT_BYTES 512
-
 /* Most bytes of each kind of message that a rank may send before the peer has handled them. A message counts its bytes
  * and a fixed cost. The last message may exceed the limit. */
 #define WEIRI_AHEAD_MAX ((uint64_t)64 << 20)
@@ -29,6 +27,7 @@ typedef struct weiri_flow {
 #define WEIRI_FLOWS 3 /* one each for WEIRI_FRAME_USER and the two kinds after it */
 
 typedef struct weiri_peer {
+    weiri_address address; /* of its listener; family 0 before it is known */
     weiri_conn *out;
     weiri_conn *in;
     weiri_message_queue inbox;
@@ -41,6 +40,13 @@ typedef struct weiri_peer {
     weiri_peer_state state;
     bool last_seen; /* the connection that the peer opened has ended */
 } weiri_peer;
+
+/* Ranks that are gone, or going. */
+typedef struct weiri_gone {
+    uint32_t *ranks; /* gone ranks, in this order */
+    uint32_t count;
+    uint32_t leaving; /* peers that said goodbye and whose last message has not arrived */
+} weiri_gone;
 
 /* True for messages that need credit. */
 static inline bool weiri_flows(uint32_t kind)
@@ -60,5 +66,11 @@ void weiri_peer_gone_text(uint32_t rank, weiri_peer_state how, char text[WEIRI_T
 void weiri_peer_tick(weir_bootstrap *boot, uint64_t now_ns);
 void weiri_peer_goodbyes(weir_bootstrap *boot);
 uint64_t weiri_peer_frame_max(uint32_t kind);
+/* The first rank that this one watches and has no connection to; WEIRI_NO_RANK when all are connected. */
+uint32_t weiri_peer_find_unconnected(const weir_bootstrap *boot);
+bool weiri_peer_is_surrounded(const weir_bootstrap *boot); /* all ranks that this one watches are connected */
+
+/* beat.c: heartbeats, and ranks that do not answer. */
+void weiri_beat_tick(weir_bootstrap *boot, uint64_t now_ns);
 
 #endif

@@ -7,14 +7,14 @@
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 
 /* Deliveries of one callback. The rest waits for the next callback, so that sockets get their turn. */
 #define DELIVER_AT_ONCE 256
 
 static weiri_port *find(weir_bootstrap *boot, uint32_t number)
 {
-    weiri_port *port = boot->ports;
+    weiri_port *port = boot->ports.first;
     while (port != NULL && port->number != number) {
         port = port->next;
     }
@@ -28,8 +28,8 @@ static weiri_port *find_or_create(weir_bootstrap *boot, uint32_t number)
         port = (weiri_port *)weiri_alloc(1, sizeof *port);
         if (port != NULL) {
             port->number = number;
-            port->next = boot->ports;
-            boot->ports = port;
+            port->next = boot->ports.first;
+            boot->ports.first = port;
         }
     }
     return port;
@@ -47,8 +47,8 @@ static void bounce(weir_bootstrap *boot, uint32_t number, const weiri_message *m
 weir_status weiri_port_push(weir_bootstrap *boot, weiri_message *message)
 {
     const uint32_t number = (uint32_t)message->tag;
-    weiri_port *port = number < boot->ports_closed ? NULL : find_or_create(boot, number);
-    if (port == NULL && number >= boot->ports_closed) {
+    weiri_port *port = number < boot->ports.closed ? NULL : find_or_create(boot, number);
+    if (port == NULL && number >= boot->ports.closed) {
         return WEIR_ERR_NOMEM;
     }
     if (port == NULL || port->closed) {
@@ -57,15 +57,15 @@ weir_status weiri_port_push(weir_bootstrap *boot, weiri_message *message)
         weiri_message_free(message);
         return WEIR_OK;
     }
-    message->gone_before = boot->gone_count;
+    message->gone_before = boot->gone.count;
     weiri_message_queue_push(&port->queue, message);
     return WEIR_OK;
 }
 
 static weiri_port *find_work(const weir_bootstrap *boot)
 {
-    weiri_port *port = boot->ports;
-    while (port != NULL && (!port->open || (port->queue.head == NULL && port->reported == boot->gone_count))) {
+    weiri_port *port = boot->ports.first;
+    while (port != NULL && (!port->open || (port->queue.head == NULL && port->reported == boot->gone.count))) {
         port = port->next;
     }
     return port;
@@ -82,7 +82,7 @@ static void deliver_one(weir_bootstrap *boot, weiri_port *port)
     uint32_t rank = 0;
     bool died = false;
     if (message == NULL) {
-        rank = boot->gone[port->reported++];
+        rank = boot->gone.ranks[port->reported++];
         died = boot->peers[rank].state != WEIRI_PEER_LEFT;
         weiri_peer_gone_text(rank, boot->peers[rank].state, text);
     }
@@ -107,7 +107,7 @@ void weiri_port_deliver(weir_bootstrap *boot)
     weiri_port *port;
     for (int i = 0; i < DELIVER_AT_ONCE; i++) {
         port = find_work(boot);
-        if (port == NULL || boot->stopped) {
+        if (port == NULL || boot->work.stopped) {
             return;
         }
         deliver_one(boot, port);
@@ -117,9 +117,9 @@ void weiri_port_deliver(weir_bootstrap *boot)
 
 void weiri_port_free_all(weir_bootstrap *boot)
 {
-    while (boot->ports != NULL) {
-        weiri_port *port = boot->ports;
-        boot->ports = port->next;
+    while (boot->ports.first != NULL) {
+        weiri_port *port = boot->ports.first;
+        boot->ports.first = port->next;
         weiri_message_queue_clear(&port->queue);
         weiri_free(port);
     }
@@ -128,7 +128,7 @@ void weiri_port_free_all(weir_bootstrap *boot)
 uint32_t weiri_bootstrap_next_port(weir_bootstrap *boot)
 {
     (void)pthread_mutex_lock(&boot->mutex);
-    const uint32_t number = boot->next_port++;
+    const uint32_t number = boot->ports.next++;
     (void)pthread_mutex_unlock(&boot->mutex);
     return number;
 }
@@ -140,8 +140,8 @@ weir_status weiri_bootstrap_open_port(weir_bootstrap *boot, uint32_t number, con
         return status;
     }
     (void)pthread_mutex_lock(&boot->mutex);
-    weiri_port *port = number < boot->ports_closed ? NULL : find_or_create(boot, number);
-    if (port == NULL && number >= boot->ports_closed) {
+    weiri_port *port = number < boot->ports.closed ? NULL : find_or_create(boot, number);
+    if (port == NULL && number >= boot->ports.closed) {
         status = weiri_fail_nomem("bootstrap");
     } else if (port == NULL || port->open || port->closed) {
         status = weiri_fail(WEIR_ERR_INVALID, "bootstrap: open port %u: it was opened before", number);
@@ -158,14 +158,14 @@ weir_status weiri_bootstrap_open_port(weir_bootstrap *boot, uint32_t number, con
 static void forget_closed(weir_bootstrap *boot)
 {
     weiri_port *port;
-    while ((port = find(boot, boot->ports_closed)) != NULL && port->closed) {
-        weiri_port **link = &boot->ports;
+    while ((port = find(boot, boot->ports.closed)) != NULL && port->closed) {
+        weiri_port **link = &boot->ports.first;
         while (*link != port) {
             link = &(*link)->next;
         }
         *link = port->next;
         weiri_free(port);
-        boot->ports_closed++;
+        boot->ports.closed++;
     }
 }
 
@@ -175,7 +175,7 @@ void weiri_bootstrap_close_port(weir_bootstrap *boot, uint32_t number)
         return;
     }
     (void)pthread_mutex_lock(&boot->mutex);
-    weiri_port *port = number < boot->ports_closed ? NULL : find_or_create(boot, number);
+    weiri_port *port = number < boot->ports.closed ? NULL : find_or_create(boot, number);
     if (port != NULL && !port->closed) {
         port->open = false;
         while (port->running) {

@@ -16,6 +16,13 @@ typedef struct weiri_port {
     bool running;
 } weiri_port;
 
+/* The ports of a bootstrap. */
+typedef struct weiri_ports {
+    weiri_port *first;
+    uint32_t next;
+    uint32_t closed; /* all numbers below are closed */
+} weiri_ports;
+
 weir_status weiri_port_push(weir_bootstrap *boot, weiri_message *message); /* takes the message unless it fails */
 void weiri_port_deliver(weir_bootstrap *boot);                             /* service thread */
 void weiri_port_free_all(weir_bootstrap *boot);

@@ -4,15 +4,32 @@
  * takes the first message of a kind and tag from a peer's inbox; weiri_boot_wait_room waits while the peer has too many
  * bytes of earlier messages to receive. Both also end with the error of the bootstrap or of the group, and at the
  * deadline. Collectives and ports use these calls, and weir_bootstrap_send and _recv consist of them. */
+#include "src/host/boot/send.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 
 /* How long a receiver waits for the sender to connect before it connects itself. */
 #define CONNECT_NS 200000000u
+
+void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text)
+{
+    if (boot->failure.status == WEIR_OK) {
+        boot->failure.status = status;
+        (void)snprintf(boot->failure.text, sizeof boot->failure.text, "%s", text);
+        weiri_boot_signal(boot);
+    }
+}
+
+weir_status weiri_boot_error(const weir_bootstrap *boot)
+{
+    const weiri_boot_failure *failure = &boot->failure;
+    return failure->status == WEIR_OK ? WEIR_OK : weiri_fail(failure->status, "%s", failure->text);
+}
 
 /* A copy of head and data, for `peer`. The mutex need not be held. */
 static weir_status make(const weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag,
@@ -37,8 +54,8 @@ static weir_status queue(weir_bootstrap *boot, uint32_t peer, weiri_message *mes
     const uint32_t kind = message->kind;
     const weiri_peer_state state = boot->peers[peer].state;
     const bool gone = state != WEIRI_PEER_ALIVE || boot->peers[peer].goodbye_ns != 0;
-    if (gone && boot->failed != WEIR_OK) {
-        return weiri_fail(boot->failed, "%s", boot->failed_text); /* this may be why the peer left */
+    if (gone && boot->failure.status != WEIR_OK) {
+        return weiri_boot_error(boot); /* this may be why the peer left */
     }
     if (gone) {
         char text[WEIRI_TEXT_BYTES];
@@ -111,8 +128,8 @@ weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, 
     weiri_peer *p = &boot->peers[peer];
     uint64_t connect_ns = weiri_now_ns() + CONNECT_NS;
     for (uint64_t now = 0;;) {
-        if (boot->failed != WEIR_OK) {
-            return weiri_fail(boot->failed, "%s", boot->failed_text);
+        if (boot->failure.status != WEIR_OK) {
+            return weiri_boot_error(boot);
         }
         if (group != NULL && group->failed_status != WEIR_OK && group->failed_at <= sequence) {
             return weiri_fail(group->failed_status, "%s", group->failed_text);
@@ -130,7 +147,7 @@ weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, 
             return weiri_fail(WEIR_ERR_TIMEOUT, "%s: timeout: nothing came from rank %u", what, peer);
         }
         /* Without a connection this rank would not notice that the peer leaves. */
-        bool alone = peer != boot->rank && p->in == NULL && p->out == NULL && boot->joined;
+        bool alone = peer != boot->rank && p->in == NULL && p->out == NULL && boot->join.complete;
         if (alone && now >= connect_ns) {
             if (weiri_peer_connect(boot, peer) == NULL) {
                 return weiri_fail_nomem("bootstrap: connection");
@@ -152,8 +169,8 @@ weir_status weiri_boot_wait_room(weir_bootstrap *boot, uint32_t peer, uint32_t k
     const weiri_flow *flow = &p->flows[kind - WEIRI_FRAME_USER];
     bool expired = false;
     for (;;) {
-        if (boot->failed != WEIR_OK) {
-            return weiri_fail(boot->failed, "%s", boot->failed_text);
+        if (boot->failure.status != WEIR_OK) {
+            return weiri_boot_error(boot);
         }
         if (group != NULL && group->failed_status != WEIR_OK && group->failed_at <= sequence) {
             return weiri_fail(group->failed_status, "%s", group->failed_text);
@@ -173,7 +190,7 @@ weir_status weiri_boot_wait_room(weir_bootstrap *boot, uint32_t peer, uint32_t k
 static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message *message, uint64_t deadline_ns)
 {
     bool expired = false;
-    while (message->send_state == WEIRI_SEND_QUEUED && boot->failed == WEIR_OK && !expired) {
+    while (message->send_state == WEIRI_SEND_QUEUED && boot->failure.status == WEIR_OK && !expired) {
         expired = !weiri_cond_wait(&boot->cond, &boot->mutex, deadline_ns);
     }
     const weiri_send_state state = message->send_state;
@@ -197,8 +214,8 @@ static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message 
     if (state == WEIRI_SEND_DONE) {
         return WEIR_OK;
     }
-    if (boot->failed != WEIR_OK) {
-        return weiri_fail(boot->failed, "%s", boot->failed_text);
+    if (boot->failure.status != WEIR_OK) {
+        return weiri_boot_error(boot);
     }
     if (state == WEIRI_SEND_FAILED) {
         return weiri_fail(WEIR_ERR_REMOTE, "weir_bootstrap_send: rank %u left", peer);

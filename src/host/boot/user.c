@@ -12,7 +12,7 @@
 
 #include "src/host/base/error.h"
 #include "src/host/base/file.h"
-#include "src/host/boot/state.h"
+#include "src/host/boot/bootstrap.h"
 
 #define NAME "key"
 #define NAME_BYTES 64
