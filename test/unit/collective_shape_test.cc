@@ -22,7 +22,7 @@ weir_collective make(uint32_t multiprocessors, uint32_t ranks, bool shared)
     c.device.packet_room = 1 << 20;
     c.device.line_room = 8 << 20;
     c.sm_limit = multiprocessors;
-    c.many = true;
+    c.warps = true;
     c.host.lines = true;
     c.most_threads = 1024;
     return c;
@@ -126,7 +126,7 @@ TEST(CollectiveShape, FewBlocksByPacketsHaveMoreThreads)
     EXPECT_EQ(choose(&c, work, WEIR_FORM_ONCE).threads, 128u);
     c.threads = 0;
     c.most_threads = 1024;
-    c.many = false; // a CPU
+    c.warps = false; // a CPU
     EXPECT_EQ(choose(&c, work, WEIR_FORM_ONCE).threads, 256u);
 }
 

@@ -256,7 +256,7 @@ static weir_status choose_copies(const weir_collective *collective, const weiri_
                                                                            "all ranks, and not in place");
     }
     shape->blocks = 1;
-    shape->threads = collective->many ? WARP : 1;
+    shape->threads = collective->warps ? WARP : 1;
     return WEIR_OK;
 }
 
@@ -299,7 +299,7 @@ weir_status weiri_choose(const weir_collective *collective, const weiri_work *wo
     /* Where an SM limit leaves too few blocks for the data, those by packets and lines have more threads. Without a
      * limit 256 threads were measured. */
     const bool crowded =
-        collective->many && chosen != WEIR_FORM_SLOTS && weiri_choice_limit(collective) != 0 && shape->blocks < needed;
+        collective->warps && chosen != WEIR_FORM_SLOTS && weiri_choice_limit(collective) != 0 && shape->blocks < needed;
     const uint32_t wished = row != NULL && row->threads != 0 ? row->threads : crowded ? bound : usual;
     shape->threads = wished < bound ? wished : bound;
     *form = chosen;

@@ -145,7 +145,7 @@ static uint32_t ranks_of_a_device(const weir_collective *collective, const weir_
 static bool oversubscribes(const weir_collective *collective, const weir_collective_opts *opts)
 {
     const weir_shape all = { collective->sm_limit * WEIRI_OVERSUBSCRIPTION, WEIRI_OVERSUBSCRIBED_THREADS };
-    return collective->many && collective->device.ranks > 2 && opts->blocks == 0 && opts->threads == 0 &&
+    return collective->warps && collective->device.ranks > 2 && opts->blocks == 0 && opts->threads == 0 &&
            weir_device_fit_shape(collective->comm->device, all).blocks == all.blocks &&
            ranks_of_a_device(collective, opts->group) == 1;
 }
@@ -161,10 +161,10 @@ static weir_status take_opts(weir_collective *collective, weir_collective_opts *
     opts->staging_bytes = env.staging_set ? env.staging : opts->staging_bytes;
     weir_device_info info;
     weir_device_get_info(collective->comm->device, &info, sizeof info);
-    collective->many = info.warps;
+    collective->warps = info.warps;
     uint64_t staging = opts->staging_bytes;
     if (staging == 0) {
-        staging = collective->many ? STAGING_GPU : STAGING_CPU;
+        staging = collective->warps ? STAGING_GPU : STAGING_CPU;
     }
     if (staging < WEIRI_STAGING_LEAST || staging > WEIRI_STAGING_MOST) {
         return weiri_fail(WEIR_ERR_INVALID,
@@ -175,22 +175,22 @@ static weir_status take_opts(weir_collective *collective, weir_collective_opts *
     if (opts->form > WEIR_FORM_COPIES) {
         return invalid("weir_collective_create", "unknown form");
     }
-    const weir_shape all = { collective->many ? info.multiprocessors : 2, info.block_threads };
+    const weir_shape all = { collective->warps ? info.multiprocessors : 2, info.block_threads };
     const weir_shape fit = weir_device_fit_shape(collective->comm->device, all);
-    const uint32_t sharing = collective->many ? ranks_of_a_device(collective, opts->group) : 1;
+    const uint32_t sharing = collective->warps ? ranks_of_a_device(collective, opts->group) : 1;
     const uint32_t share = fit.blocks > sharing ? fit.blocks / sharing : 1;
     collective->sm_limit = opts->blocks != 0 ? opts->blocks : share;
     collective->limited = collective->sm_limit < fit.blocks;
-    collective->threads = opts->threads != 0 || collective->many ? opts->threads : fit.threads;
+    collective->threads = opts->threads != 0 || collective->warps ? opts->threads : fit.threads;
     collective->most_threads = opts->threads != 0 ? opts->threads : info.block_threads;
     /* The blocks of one kernel wait for each other, so all must be resident. */
-    const uint32_t most = collective->many ? info.multiprocessors : BLOCKS_MOST;
+    const uint32_t most = collective->warps ? info.multiprocessors : BLOCKS_MOST;
     if (collective->sm_limit > most || collective->threads > info.block_threads ||
-        (collective->many && collective->threads % 32 != 0)) {
+        (collective->warps && collective->threads % 32 != 0)) {
         return weiri_fail(WEIR_ERR_INVALID,
                           "weir_collective_create: opts.blocks is %u (limit %u), opts.threads is %u (limit %u%s)",
                           collective->sm_limit, most, collective->threads, info.block_threads,
-                          collective->many ? ", a multiple of 32" : "");
+                          collective->warps ? ", a multiple of 32" : "");
     }
     collective->device.blocks = collective->sm_limit * (oversubscribes(collective, opts) ? WEIRI_OVERSUBSCRIPTION : 1);
     collective->form = opts->form;
@@ -294,7 +294,7 @@ static void plan_growth(weir_collective *collective, const weir_collective_opts 
     collective->now = &collective->device;
     growth->possible = opts->staging_bytes == 0 && collective->device.ranks > 1;
     growth->device = collective->device;
-    const uint64_t staging = collective->many ? GROWTH_GPU : GROWTH_CPU;
+    const uint64_t staging = collective->warps ? GROWTH_GPU : GROWTH_CPU;
     growth->bytes = lay_out(&growth->device, collective->sm_limit, staging, shares_of(staging));
 }
 

@@ -108,7 +108,7 @@ struct weir_collective {
     weiri_life *life;
     weiri_order *order;    /* of opts.order_streams; NULL without it */
     bool check_pointers;   /* opts.check_pointers */
-    bool many;             /* the device has many multiprocessors: a GPU */
+    bool warps;            /* info.warps of the device: threads run in warps, and many blocks side by side */
     uint32_t threads;      /* threads of a block; 0: the form decides */
     uint32_t most_threads; /* most threads of a block; also limits a row of a tuning file */
     uint32_t sm_limit; /* multiprocessors that a kernel may use, one for each block; by slots, device.blocks blocks may

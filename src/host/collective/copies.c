@@ -7,8 +7,8 @@
 
 #define DONE 1u /* a kernel sets the word back to 0 */
 
-/* From so many bytes on, a rank on a GPU copies its own part beside the others. On H200 the events cost 7 us in a
- * graph. */
+/* From so many bytes on, a device with cores of its own copies a rank's own part beside the others. On H200 the events
+ * cost 7 us in a graph. */
 #define ASIDE_LEAST ((uint64_t)16 << 20)
 
 /* ---- the own part ---------------------------------------------------------------------------------------- */
@@ -38,6 +38,12 @@ void weiri_copies_close(weir_collective *collective)
     }
 }
 
+/* Whether the own part may be copied beside the others. */
+static bool is_aside(const weir_collective *collective, uint64_t bytes)
+{
+    return bytes >= ASIDE_LEAST || !collective->comm->device->info.own_cores;
+}
+
 static bool moves_own(const weir_collective *collective, const weir_collective_move *m)
 {
     const uint32_t own = collective->now->rank;
@@ -61,7 +67,7 @@ static weir_status begin_own(const weir_collective *collective, const weiri_step
     weir_device *device = collective->comm->device;
     uint64_t recording = 0;
     uint64_t other = 0;
-    if (collective->many && m->recv_bytes[collective->now->rank] < ASIDE_LEAST) {
+    if (!is_aside(collective, m->recv_bytes[collective->now->rank])) {
         return WEIR_OK;
     }
     weir_status status = weiri_stream_recording(device, step->stream, &recording);
@@ -119,7 +125,7 @@ weir_status weiri_copies_check(weir_collective *collective, const char *name, ui
     const weir_dev_collective *c = collective->now;
     weir_device *device = collective->comm->device;
     uint64_t recording = 0;
-    weir_status status = !collective->many || bytes >= ASIDE_LEAST ? open_aside(collective) : WEIR_OK;
+    weir_status status = is_aside(collective, bytes) ? open_aside(collective) : WEIR_OK;
     if (status == WEIR_OK) {
         status = weiri_stream_recording(device, stream, &recording);
     }

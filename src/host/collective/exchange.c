@@ -314,7 +314,7 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     if (*kernel == WEIRI_EXCHANGE_ALONE) {
         shape.threads = (uint32_t)least(shape.threads, WEIRI_FEW_THREADS);
     }
-    if (collective->many && all.pieces == 0 && copying == 0) {
+    if (collective->warps && all.pieces == 0 && copying == 0) {
         shape.threads = ring_threads(all.longest, shape.threads);
     }
     return shape;

@@ -127,10 +127,10 @@ static layout lay_out(weir_collective *collective, const weir_collective_opts *o
     weiri_rails *rails = &collective->rails;
     weir_dev_rails *device = &rails->device;
     const uint64_t staging = opts->staging_bytes != 0 ? opts->staging_bytes : STAGING;
-    const uint32_t most = collective->many || opts->blocks != 0 ? BLOCKS_GPU : 1;
+    const uint32_t most = collective->warps || opts->blocks != 0 ? BLOCKS_GPU : 1;
     device->blocks = collective->sm_limit < most ? collective->sm_limit : most;
     rails->threads =
-        collective->many || opts->threads != 0 ? weiri_choice_threads(collective, WEIR_FORM_PACKETS, 1) : 1;
+        collective->warps || opts->threads != 0 ? weiri_choice_threads(collective, WEIR_FORM_PACKETS, 1) : 1;
     const uint64_t slot = staging / 2 / (4 * WEIR_RAIL_SLOTS) / device->blocks / device->hosts;
     device->slot_bytes = slot < SLOT_LEAST ? SLOT_LEAST : slot > SLOT_MOST ? SLOT_MOST : slot / 128 * 128;
     device->slots = weir_rail_arrived(device, device->blocks, 0);

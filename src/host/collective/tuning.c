@@ -83,7 +83,7 @@ static bool parse_row(char *line, weiri_row *row)
 /* Whether blocks of this device can have so many threads. */
 static bool has_threads(const weir_collective *collective, const weir_device_info *info, uint32_t threads)
 {
-    return threads <= info->block_threads && (!collective->many || threads % WARP == 0);
+    return threads <= info->block_threads && (!collective->warps || threads % WARP == 0);
 }
 
 static weir_status append(weir_collective *collective, const weiri_row *row)
