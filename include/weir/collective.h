@@ -1,56 +1,47 @@
-/* weir/collective.h - operations of all ranks of a group, as allreduce and allgather, in the order of a stream.
+/* weir/collective.h - operations of all ranks of a group, such as allreduce and allgather, in the order of a stream.
  *
  *     weir_collective_create(comm, NULL, &collective);                        on all ranks
  *     weir_allreduce(collective, send, recv, count, WEIR_F16, WEIR_SUM, stream);
  *     ...
  *     weir_collective_destroy(collective);
  *
- * create makes what operations need. An operation then launches one kernel, or a few between hosts. It allocates
- * nothing, except at the first call on a stream, does not wait on the host, and can be recorded in a graph and
- * replayed.
+ * An operation launches kernels on the stream and returns. It allocates nothing, except at the first call on a stream,
+ * and a graph can record it. docs/collectives.md says how data travels and what a program can choose.
  *
- * One call waits on the host: the first that needs more than the default staging (opts.staging_bytes), until all ranks
- * have made it. The staging grows in this call, once (docs/collectives.md). Exchange, send, recv and recorded calls do
- * not let it grow. So either all ranks record a call, at the same place in the order of calls, or none does. Set
- * opts.staging_bytes or WEIR_STAGING, which prevent growth, if a program records or exchanges large data without such a
- * call before, or makes the calls of several ranks from one thread. If the staging cannot grow on one rank, the call
- * returns the error on all ranks, and its results are undefined; later calls work with the staging that is there.
- *
- * Ranks that map each other's memory form a host; without transport ipc (WEIR_TRANSPORT) each rank is a host. All hosts
- * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v.
- *
- * All ranks call the operations of one collective in the same order, and the caller keeps that order also where it uses
- * several streams, unless opts.order_streams is set. All ranks give the same operation, count, type and root; otherwise
- * WEIR_ERR_MISMATCH becomes the communicator's error on all ranks and names the difference. Operations that run at the
- * same time need separate collectives, and blocks that fit on the GPU side by side (opts.blocks, opts.threads). An
- * operation that returns an error has launched nothing, and the other ranks wait. Between hosts, an error of the device
- * may come after the first launch, which has used recv.
+ * All ranks call the operations of a collective in the same order. The caller keeps that order on several streams too,
+ * unless opts.order_streams is set. All ranks give the same operation, count, type and root; otherwise
+ * WEIR_ERR_MISMATCH becomes the communicator's error on all ranks and names the difference. Either all ranks record a
+ * call, at the same place in the order, or none does. Operations that run at the same time need separate collectives,
+ * whose blocks fit on the GPU side by side (opts.blocks, opts.threads).
  *
  * Pointers are memory that the device can access, aligned to the element. Other pointers end the device's context, or
- * on the CPU the process, unless opts.check_pointers is set. Large data in registered memory (weir_collective_register)
- * is not staged: see there. Whether the pointers are registered, and whether the operation is in place, must be the
- * same on all ranks. In place means: send equals recv for allreduce, reduce, broadcast and all_to_all; send is this
- * rank's part of recv for allgather and gather; recv is this rank's part of send for reduce_scatter and scatter.
- * Otherwise the two must not overlap.
+ * on the CPU the process, unless opts.check_pointers is set. Whether memory is registered (weir_collective_register),
+ * and whether the operation is in place, must be the same on all ranks. In place means: send equals recv for allreduce,
+ * reduce, broadcast and all_to_all; send is this rank's part of recv for allgather and gather; recv is this rank's part
+ * of send for reduce_scatter and scatter. Otherwise the two must not overlap.
  *
  * Counts are elements: of all data for allreduce, reduce, broadcast, send and recv; of each rank's part for allgather,
  * reduce_scatter, all_to_all, gather and scatter. A count may be 0.
  *
- * Reductions join the ranks' elements in the order of ranks, at one place, and round once (weir/device/reduce.h): all
- * ranks get the same bits, in every run and by every form. Between hosts they round twice: once in each host, and once
- * over the hosts, in the order of hosts. An average is then the average of the hosts' averages. An average of integers
- * is the same as inside one host: the sum over all ranks is divided once.
+ * Ranks that map each other's memory form a host; without transport ipc (WEIR_TRANSPORT) each rank is a host. All hosts
+ * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v.
+ *
+ * Reductions join the ranks' elements in the order of ranks and round once (weir/device/reduce.h): all ranks get the
+ * same bits, in every run and by every form. Between hosts they round twice: in each host, and over the hosts in their
+ * order. An average is then the average of the hosts' averages; that of integers is still the sum over all ranks,
+ * divided once.
  *
  * Threads:   one thread at a time per collective; distinct collectives are independent.
- * Blocking:  create, register, deregister; the call in which the staging grows; kernels, with the communicator's
- *            deadline.
+ * Blocking:  create, register, deregister; the one operation in which the staging grows (opts.staging_bytes);
+ *            kernels, with the communicator's deadline.
  * Ownership: keeps references on comm, and on registered memories. Destroy when no rank's kernels use it any more, or
  *            abandon.
  * Errors:    WEIR_ERR_INVALID (with the reason), WEIR_ERR_UNSUPPORTED (hosts of different numbers of ranks; an
  *            operation that does not work between hosts), WEIR_ERR_LIMIT (more than WEIR_COLLECTIVE_RANKS ranks of a
  *            host, or WEIR_COLLECTIVE_HOSTS hosts; a form without room for the data), WEIR_ERR_MISMATCH,
  *            WEIR_ERR_BUSY (deregister), WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_TIMEOUT, the communicator's error.
- */
+ *            An operation that returns an error has launched nothing, and the other ranks wait. Between hosts, an error
+ *            of the device may come after the first launch, which has used recv. */
 #ifndef WEIR_COLLECTIVE_H
 #define WEIR_COLLECTIVE_H
 
@@ -79,12 +70,17 @@ typedef struct weir_collective_opts {
     uint64_t staging_bytes;    /* of memory for data on its way, inside the host and again between hosts; WEIR_STAGING
                                   wins over it; the same on all ranks, as the next two. Default inside the host: 8 MiB
                                   on a GPU, and up to 288 MiB more once it grows; 1 and 4 MiB on the CPU. Default
-                                  between hosts: 64 MiB. A rank alone on its host has none inside the host */
+                                  between hosts: 64 MiB. A rank alone on its host has none inside the host.
+                                  The default grows in the first call of all ranks that needs more, which waits on the
+                                  host until all ranks have made it. If it cannot grow on one rank, this call returns
+                                  the error on all ranks, with undefined results; later calls work. Exchange, send,
+                                  recv and recorded calls do not let it grow. Set a size, which never grows, if a
+                                  program records or exchanges large data before such a call, or makes the calls of
+                                  several ranks from one thread */
     uint32_t blocks;           /* maximum number of blocks per kernel, one on each multiprocessor (SM). Limit on a GPU:
                                   its SMs. Default: the same, divided by the number of ranks that share it. If neither
-                                  blocks nor threads is set, and more than two ranks have a GPU each, an operation by
-                                  slots puts four blocks of 256 threads on each SM. This leaves no room for other
-                                  kernels */
+                                  blocks nor threads is set, and more than two ranks have a GPU each, operations of
+                                  large data leave no room for other kernels on the GPU */
     uint32_t threads;          /* maximum number of threads per block. Default on a GPU: 256 by packets and lines, 384
                                   if an SM limit leaves few blocks; 1,024 by slots, 512 if there are many blocks */
     weir_collective_form form; /* forced; the same on all ranks */
@@ -129,14 +125,12 @@ WEIR_API uint64_t weir_collective_bytes(const weir_collective *collective);
 /* Forces a form and a number of blocks, at most opts.blocks, on the operations that follow. All ranks make the same
  * call. 0 leaves the choice to the tuning file and the library.
  *
- * WEIR_FORM_COPIES: copy engines move the data of allgather, all_to_all, broadcast, gather and scatter among the ranks
- * of one host. At most one block of one warp waits. For an allreduce a kernel by slots reduces one part on each rank,
- * and copy engines then gather the parts. recv is in registered memory, at the same offset on all ranks, and every rank
- * gives it, also where it receives nothing. all_to_all and scatter are not in place. WEIR_ERR_UNSUPPORTED otherwise,
- * for other reductions, exchange, send, recv, parts, allgather_v, reduce_scatter_v, all_to_all_v, gather_v and
- * scatter_v, between hosts, and if the driver does not store values in the order of a stream. A collective of one rank
- * ignores the form. An error of the device may come after the first launch. After an error of the communicator the
- * contents of recv are undefined: copies that are on the stream cannot be stopped. */
+ * WEIR_FORM_COPIES is for allreduce, allgather, all_to_all, broadcast, gather and scatter among the ranks of one host
+ * (docs/collectives.md, "Copy engines"). recv is in registered memory, at the same offset on all ranks, and every rank
+ * gives it, also where it receives nothing. all_to_all and scatter are not in place. All else is WEIR_ERR_UNSUPPORTED,
+ * also if the driver does not store values in the order of a stream. A collective of one rank ignores the form. An
+ * error of the device may come after the first launch. After an error of the communicator the contents of recv are
+ * undefined: copies that are on the stream cannot be stopped. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *collective, weir_collective_form form,
                                                           uint32_t blocks);
 
@@ -161,11 +155,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_collective_set_factor(weir_collective *
  * until deregister or the collective's end. At most 255 at a time; WEIR_ERR_LIMIT. An error of one rank reaches all
  * ranks, as in create.
  *
- * Inside a host, large data goes straight between registered memories, if it has the same offset in the memory of every
- * rank: what allgather, broadcast and all_to_all receive; between two ranks, and among more with a limit of up to 16
- * blocks, also what reduce_scatter sends, and what allreduce sends and receives if both are registered. In an exchange
- * only the receiver's buffer must be registered, and its offset may differ. All other data goes through the
- * collective's memory. */
+ * Inside a host, large data goes straight between registered memories, without staging, if it has the same offset in
+ * the memory of every rank. In an exchange only the receiver's buffer must be registered, and its offset may differ.
+ * docs/collectives.md says which operations gain ("Register large buffers"). */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_register(weir_collective *collective, weir_memory *memory);
 /* Every rank of the group ends the registration of its memory, in the same order as all calls. The memory may then be
  * freed. A graph with a kernel that moves data straight between these memories ends in WEIR_ERR_INVALID, the
@@ -225,15 +217,11 @@ typedef struct weir_part {
     weir_dtype dtype;
 } weir_part;
 
-/* All `n` parts at once, which may differ in type. One launch holds up to 104 parts with two ranks, 69 with four, 41
- * with eight. Any number of parts is allowed; a call with 0 parts only compares the ranks' calls. In place, for each
- * part by itself: send (allgather) or recv (reduce_scatter) is this rank's extent. The buffers of different parts must
- * not overlap, which is not checked. The call has read `parts` and their extents when it returns. If it takes several
- * launches, an error of the device may come after the first one. Copy engines carry no parts: WEIR_ERR_UNSUPPORTED if
- * WEIR_FORM_COPIES is forced.
- *
- * An allgather whose parts all arrive in one registered memory goes straight into it. Between hosts every extent is a
- * broadcast or a reduce, so prefer few parts there. */
+/* All `n` parts at once, which may differ in type. Any number of parts is allowed; a call with 0 parts only compares
+ * the ranks' calls. In place, for each part by itself: send (allgather) or recv (reduce_scatter) is this rank's extent.
+ * The buffers of different parts must not overlap, which is not checked. The call has read `parts` and their extents
+ * when it returns. Many parts take several launches, and an error of the device may come after the first one. Few parts
+ * are faster between hosts. */
 WEIR_API WEIR_NODISCARD weir_status weir_allgather_parts(weir_collective *collective, const weir_part *parts,
                                                          uint32_t n, void *stream);
 WEIR_API WEIR_NODISCARD weir_status weir_reduce_scatter_parts(weir_collective *collective, const weir_part *parts,
@@ -268,11 +256,10 @@ typedef struct weir_transfer {
  * one, in the order of their lists. Count and type must be the same at both ends, or WEIR_ERR_MISMATCH becomes the
  * communicator's error. No order or size of the transfers in one call can deadlock. Only ranks with transfers call it,
  * and a call with n = 0 does nothing. A send may complete before its receive runs, if it fits the collective's memory;
- * otherwise it waits for the receive, until the deadline. Between hosts a transfer passes through memory of a rank of
- * the receiver's host, which need not make a call. So destroy the collective after the transfers of all ranks have
- * ended. A rank that sends to itself receives in the same call. The buffer of a receive must not overlap another
- * buffer of the call, except that a rank may receive from itself in place. WEIR_ERR_INVALID names the transfer, and
- * nothing is launched. */
+ * otherwise it waits for the receive, until the deadline. Between hosts a transfer passes through memory of a rank that
+ * need not make a call: destroy the collective after the transfers of all ranks have ended. A rank that sends to itself
+ * receives in the same call. The buffer of a receive must not overlap another buffer of the call, except that a rank
+ * may receive from itself in place. WEIR_ERR_INVALID names the transfer, and nothing is launched. */
 WEIR_API WEIR_NODISCARD weir_status weir_exchange(weir_collective *collective, const weir_transfer *transfers,
                                                   uint32_t n, void *stream);
 
