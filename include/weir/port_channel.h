@@ -9,10 +9,9 @@
  *     weir_port_channel_destroy(channel); weir_proxy_destroy(proxy);
  *
  * A request moves data between two memories of the channel, or signals the peer. Kernels and host threads post
- * requests. A thread of the proxy, or a NIC that kernels post to (WEIR_PORT_ENGINE, docs/rdma.md), carries them out:
- * with copy engines, NICs, or its own copies between CPU devices. Kernels do not see the difference. The table in
- * weir/device/port_channel.h says what each call promises, for host threads too. WEIR_PORT_ENGINE must have the same
- * value on both ranks before their first connection; weir_port_channel_get_info says which engine posts, and why.
+ * requests; the table in weir/device/port_channel.h says what each call promises to both. A thread of the proxy carries
+ * them out, or a NIC that kernels post to themselves (docs/rdma.md). WEIR_PORT_ENGINE chooses, and must be the same on
+ * both ranks before their first connection; weir_port_channel_get_info says who posts, and why.
  *
  * Memories have ids: 0 is `remote`, of the peer, and 1 is `local`. Attached memories get the next ids. The peer exports
  * or sends its memories after its rank has a connection over the transport.
@@ -20,26 +19,22 @@
  * A channel must be the only user of its semaphore. The peer's signals end weir_dev_port_channel_wait in kernels, or
  * weir_semaphore_wait if the semaphore's end is on the host.
  *
- * A failed request ends its channel, and only it: a range beyond the memory, an operation that the transport lacks, or
- * an error of the transport. Waits that find no signal then end with the channel's error here, and with WEIR_ERR_REMOTE
- * on the peer, whose own requests go on. Signals that arrived before still count. weir_port_channel_status has the text
- * on both ranks. If both ends fail, a rank may see WEIR_ERR_REMOTE first; its own error replaces that, at the latest
- * when a ticket fails. Requests of the host have a separate queue: they go on after posts of kernels have failed.
- *
- * Waits return WEIR_ERR_INVALID at once, "weir_proxy_start was not called", until the proxy is started. Kernels that
- * post to the NIC themselves need no started proxy.
- *
  * Threads:   any, at the same time, except destroy.
  * Blocking:  connect, until the peer has called it; create, until the peer's communicator has opened its end of the
- *            queue, which needs no call of the peer (ipc has no queue); requests, while the channel has no credit;
- *            wait; with a timeout in milliseconds, 0 is the communicator's. destroy of a channel over copy engines
- *            waits for kernels that run on the GPU in this process, as the driver does: it would wait forever for a
- *            kernel that waits for later work.
+ *            queue, which needs no call of the peer; requests, while the channel has no credit; wait; with a timeout in
+ *            milliseconds, 0 is the communicator's. Until the proxy is started, waits return WEIR_ERR_INVALID at once,
+ *            unless kernels post to the NIC themselves. destroy of a channel over copy engines waits for all kernels of
+ *            this process that run on the GPU, and so forever for a kernel that waits for later work.
  * Ownership: keeps references on proxy, semaphore and memories. Kernels must not use the handle after destroy.
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_UNSUPPORTED (a transport without queues; memory that it cannot reach, saying
  *            what to do), WEIR_ERR_LIMIT, WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_TIMEOUT; of
  *            tickets, the channel's: WEIR_ERR_RANGE, WEIR_ERR_REMOTE, WEIR_ERR_ABORTED (proxy stopped) and those of
- *            the transport. */
+ *            the transport.
+ *            A failed request ends its channel alone: a range beyond the memory, an operation that the transport lacks,
+ *            or an error of the transport. Waits that find no signal then end with the channel's error here, and with
+ *            WEIR_ERR_REMOTE on the peer, whose own requests go on; signals that arrived before still count. If both
+ *            ends fail, a rank may see WEIR_ERR_REMOTE before its own error. Requests of the host go on after posts of
+ *            kernels to the NIC have failed. */
 #ifndef WEIR_PORT_CHANNEL_H
 #define WEIR_PORT_CHANNEL_H
 

@@ -11,33 +11,23 @@
  *     weir_proxy_stop(proxy);
  *     weir_proxy_channel_destroy(channel); weir_proxy_destroy(proxy);
  *
- * A proxy has one or several threads, and each channel belongs to one of them. A channel has credits, separately for
- * kernels and for the host: each request holds one from its push until it is completed. A push waits for a credit, so
- * a slow channel does not hold up other channels.
+ * Each channel belongs to one thread of the proxy. It has credits, separately for kernels and for the host: a request
+ * holds one from its push until it is completed, and a push waits for one. So a slow channel does not hold up others.
  *
- * One thread calls a channel's handler, one call at a time. Requests of kernels come in the order of their tickets, and
- * so do those of the host. A handler must not block. It returns
+ * The thread calls a channel's handler, one call at a time, with the requests of kernels in the order of their tickets,
+ * and with those of the host likewise. A handler must not block. It returns
  *
  *     WEIR_OK         the request is completed once all requests before it are
  *     WEIR_PENDING    the request is under way; weir_proxy_channel_complete, in a callback of the same thread, ends it
  *     WEIR_ERR_BUSY   not now: the handler gets it again in the next round, before later requests of the channel
  *     another error   the channel fails
  *
- * A failed channel completes nothing more: waits and tests of its tickets return its error, and pushes still return
- * WEIR_OK. Other channels and the communicator go on. A request of an unknown type fails its channel with
- * WEIR_ERR_CORRUPT. A request to a channel that does not exist fails the communicator. An error of the communicator
- * fails all its channels.
+ * A progress callback is called once a round, even when there are no requests; handlers with the same function and
+ * context share the call. It returns WEIR_OK if it got something done, WEIR_PENDING if not, and an error to fail all
+ * channels that share it. weir_port_channel_try_put (weir/port_channel.h) shows how a handler pushes to other channels.
  *
- * A progress callback is called once a round, even when there are no requests. Handlers with the same progress function
- * and context share one call. It returns WEIR_OK if it got something done, WEIR_PENDING if not, and an error to fail
- * all channels that share it.
- *
- * A handler pushes requests to other channels by the try calls. If such a call returns WEIR_PENDING, the handler
- * remembers its position and returns WEIR_ERR_BUSY. A progress callback tests the tickets of such requests.
- *
- * Create, start, stop and destroy are called once each, in this order. Before start, requests stay queued. A wait, or a
- * push that finds no credit, returns WEIR_ERR_INVALID. stop fails every channel with WEIR_ERR_ABORTED. drain completes
- * the requests that were pushed before it.
+ * Create, start, stop and destroy are called once each, in this order. Before start, requests stay queued, and a wait,
+ * or a push that finds no credit, returns WEIR_ERR_INVALID.
  *
  * Threads:   any, at the same time, except destroy; weir_proxy_channel_complete and _fail only in callbacks. Of their
  *            proxy, callbacks may also call weir_proxy_channel_try_push, weir_proxy_channel_test, and their
@@ -48,7 +38,10 @@
  * Ownership: a proxy keeps a reference on comm, a channel on its proxy. Contexts must live until the channel is
  *            destroyed; no callback for it runs after that. Kernels must not use handles after destroy.
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_LIMIT, WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_TIMEOUT,
- *            WEIR_ERR_FORKED, and the communicator's error. */
+ *            WEIR_ERR_FORKED, and the communicator's error, which fails all channels. A request to a channel that does
+ *            not exist fails the communicator. One of an unknown type fails its channel with WEIR_ERR_CORRUPT. A failed
+ *            channel completes nothing more, and others go on: waits and tests of its tickets return its error, and
+ *            pushes still return WEIR_OK. */
 #ifndef WEIR_PROXY_H
 #define WEIR_PROXY_H
 

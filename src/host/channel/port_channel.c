@@ -1,5 +1,6 @@
 /* port_channel.c - a channel of a proxy whose handler posts to a queue of a transport.
  *
+ * The queue moves the data: by a NIC, by copy engines of GPUs, or between CPU devices by copies of the proxy's thread.
  * Each channel takes a queue from its connection's endpoint and shares it with no other channel. So an error of the
  * transport ends one channel only, and large transfers of one channel do not delay those of another. A request is
  * checked, then posted, and is under way until the queue has completed its last post. A signal stores the count of
