@@ -27,8 +27,8 @@
  * old values for as long as the kernel runs.
  *
  * A kernel file whose windows never leave a machine may define WEIR_WINDOW_NO_PORT before it includes this header. Its
- * kernels are then smaller, and those of single calls need fewer registers. A call with a target behind a port channel fails the communicator with
- * WEIR_ERR_UNSUPPORTED, and so does a wait that must report words from there as taken.
+ * kernels are then smaller, and those of single calls need fewer registers. A call with a target behind a port channel
+ * fails the communicator with WEIR_ERR_UNSUPPORTED, and so does a wait that must report words from there as taken.
  *
  * Groups:    a thread, a warp, a block, or a grid with a barrier. All threads of the group make each call with the same
  *            arguments, and get the same status. Other groups get WEIR_ERR_INVALID, and nothing happens. put and get
