@@ -187,7 +187,8 @@ weir_collective_form form_of(const weir_collective *c, uint64_t bytes)
 // The most bytes for each multiprocessor of an SM limit that lines carry, by operation and with registered memory.
 // There the bound of reductions grows with each multiprocessor, by half a KiB between two ranks and by 2 KiB among
 // more, and that of broadcasts which ranks pass on everywhere by 10 KiB. Lines carry at most 8 MiB, but of those
-// broadcasts what they have room for; between registered memories pieces of at most 1 MiB of reductions and 2 of moves.
+// broadcasts what they have room for; between registered memories pieces of at most 1 MiB of reductions, of two ranks
+// 3.5, and 2 of moves.
 TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
 {
     const struct {
@@ -220,7 +221,7 @@ TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
                 c.device.ranks = row.ranks;
                 const bool passed_on = row.kind == WEIR_BROADCAST && row.ranks > 2;
                 const bool reduces = row.kind == WEIR_ALLREDUCE || row.kind == WEIR_REDUCE_SCATTER;
-                const uint64_t piece = (uint64_t)(reduces ? 1 : 2) << 20;
+                const uint64_t piece = (uint64_t)(!reduces ? 4 : row.ranks == 2 ? 7 : 2) << 19;
                 const uint64_t lines = row.zero_copy ? std::min(eight, row.ranks * piece) : eight;
                 const uint64_t share = limit * ((row.kib + row.halves * limit / 2) << 10);
                 const uint64_t most = passed_on ? share : std::min(share, lines);
@@ -232,6 +233,29 @@ TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
                 EXPECT_EQ(form_for(&c, work), WEIR_FORM_SLOTS) << row.kind << " by " << limit;
             }
         }
+    }
+}
+
+// Without a limit, pieces of registered memory up to these go by lines.
+TEST(CollectiveShape, LargePiecesGoDirectlyBetweenRegisteredMemories)
+{
+    const struct {
+        weir_collective_kind kind;
+        uint32_t ranks;
+        uint64_t kib;
+    } rows[] = { { WEIR_ALLREDUCE, 2, 3584 },
+                 { WEIR_REDUCE_SCATTER, 2, 3584 },
+                 { WEIR_ALLREDUCE, 4, 1024 },
+                 { WEIR_ALLGATHER, 2, 2048 },
+                 { WEIR_ALL_TO_ALL, 4, 2048 } };
+    for (const auto &row : rows) {
+        weir_collective c = make(132, row.ranks, false);
+        weiri_work work = work_of(row.kind, row.ranks * row.kib << 10, row.kib << 10);
+        work.zero_copy = true;
+        EXPECT_EQ(form_for(&c, work), WEIR_FORM_LINES) << row.kind << " of " << row.ranks;
+        work = work_of(row.kind, row.ranks * ((row.kib << 10) + 1), (row.kib << 10) + 1);
+        work.zero_copy = true;
+        EXPECT_EQ(form_for(&c, work), WEIR_FORM_SLOTS) << row.kind << " of " << row.ranks;
     }
 }
 

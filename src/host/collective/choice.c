@@ -9,7 +9,6 @@
 
 #define WARP 32u
 #define RANGE_LEAST ((uint64_t)16 << 10)
-#define ZERO_COPY_LEAST ((uint64_t)1 << 20)
 #define MANY_BLOCKS 64u
 
 /* ---- choice ------------------------------------------------------------------------------------------------- */
@@ -109,13 +108,17 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
     return limit != 0 && work->bytes > limit * (most << 10);
 }
 
-/* True if the data goes by slots directly between buffers of users. Without an SM limit that is the fastest form on two
- * H200 from these sizes on. A broadcast that ranks pass on is faster by lines wherever they have room: 8 MiB among four
- * took 29 and 44 us. */
+/* True if the data goes by slots directly between buffers of users. Without an SM limit that is the fastest form on
+ * H200 from these sizes on. Between two, reductions of pieces of 3 MiB are faster by lines, and of 4 MiB both take the
+ * same time within 3 % (docs/data/collectives-registered-lines-2xh200.csv). A broadcast that ranks pass on is faster by
+ * lines wherever they have room: 8 MiB among four took 29 and 44 us. */
 static bool is_zero_copy(const weir_collective *collective, const weiri_work *work)
 {
     const bool reduces = (REDUCTIONS >> work->kind & 1) != 0;
-    const uint64_t least = passes_on(collective, work) ? UINT64_MAX : reduces ? ZERO_COPY_LEAST : 2 * ZERO_COPY_LEAST;
+    const uint64_t least = passes_on(collective, work)     ? UINT64_MAX
+                           : !reduces                      ? (uint64_t)2 << 20
+                           : collective->device.ranks <= 2 ? (uint64_t)7 << 19
+                                                           : (uint64_t)1 << 20;
     return work->zero_copy && (work->piece > least || is_too_much_for_lines(collective, work, true));
 }
 
