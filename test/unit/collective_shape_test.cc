@@ -187,8 +187,8 @@ weir_collective_form form_of(const weir_collective *c, uint64_t bytes)
 // The most bytes for each multiprocessor of an SM limit that lines carry, by operation and with registered memory.
 // There the bound of reductions grows with each multiprocessor, by half a KiB between two ranks and by 2 KiB among
 // more, and that of broadcasts which ranks pass on everywhere by 10 KiB. Lines carry at most 8 MiB, but of those
-// broadcasts what they have room for; between registered memories pieces of at most 1 MiB of reductions, of two ranks
-// 3.5, and 2 of moves.
+// broadcasts what they have room for; between registered memories of four ranks pieces of at most 1 MiB of reductions
+// and 2 of moves, and of two ranks 3.5 MiB of reduce_scatters.
 TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
 {
     const struct {
@@ -221,7 +221,8 @@ TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
                 c.device.ranks = row.ranks;
                 const bool passed_on = row.kind == WEIR_BROADCAST && row.ranks > 2;
                 const bool reduces = row.kind == WEIR_ALLREDUCE || row.kind == WEIR_REDUCE_SCATTER;
-                const uint64_t piece = (uint64_t)(!reduces ? 4 : row.ranks == 2 ? 7 : 2) << 19;
+                const uint64_t pair = row.kind == WEIR_REDUCE_SCATTER ? 7 << 19 : eight;
+                const uint64_t piece = row.ranks == 2 ? pair : (uint64_t)(reduces ? 1 : 2) << 20;
                 const uint64_t lines = row.zero_copy ? std::min(eight, row.ranks * piece) : eight;
                 const uint64_t share = limit * ((row.kib + row.halves * limit / 2) << 10);
                 const uint64_t most = passed_on ? share : std::min(share, lines);
@@ -236,17 +237,16 @@ TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
     }
 }
 
-// Without a limit, pieces of registered memory up to these go by lines.
+// Without a limit, pieces of registered memory up to these go by lines. No more than 8 MiB in all do.
 TEST(CollectiveShape, LargePiecesGoDirectlyBetweenRegisteredMemories)
 {
     const struct {
         weir_collective_kind kind;
         uint32_t ranks;
         uint64_t kib;
-    } rows[] = { { WEIR_ALLREDUCE, 2, 3584 },
-                 { WEIR_REDUCE_SCATTER, 2, 3584 },
-                 { WEIR_ALLREDUCE, 4, 1024 },
-                 { WEIR_ALLGATHER, 2, 2048 },
+    } rows[] = { { WEIR_ALLREDUCE, 2, 4096 }, { WEIR_ALLGATHER, 2, 4096 }, { WEIR_ALL_TO_ALL, 2, 4096 },
+                 { WEIR_REDUCE, 2, 1024 },    { WEIR_GATHER, 2, 2048 },    { WEIR_REDUCE_SCATTER, 2, 3584 },
+                 { WEIR_ALLREDUCE, 4, 1024 }, { WEIR_ALLGATHER, 4, 2048 }, { WEIR_REDUCE_SCATTER, 4, 1024 },
                  { WEIR_ALL_TO_ALL, 4, 2048 } };
     for (const auto &row : rows) {
         weir_collective c = make(132, row.ranks, false);

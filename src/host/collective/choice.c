@@ -108,18 +108,29 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
     return limit != 0 && work->bytes > limit * (most << 10);
 }
 
-/* True if the data goes by slots directly between buffers of users. Without an SM limit that is the fastest form on
- * H200 from these sizes on. Between two, reductions of pieces of 3 MiB are faster by lines, and of 4 MiB both take the
- * same time within 3 % (docs/data/collectives-registered-lines-2xh200.csv). A broadcast that ranks pass on is faster by
- * lines wherever they have room: 8 MiB among four took 29 and 44 us. */
+/* The most bytes of a piece that lines carry in the time of slots directly between buffers of users, on H200 without an
+ * SM limit. Two ranks: docs/data/collectives-registered-lines-2xh200.csv, where lines win as far as the library's rows
+ * have them, but for reduce_scatters of pieces of 4 MiB; the operations that were not measured keep the bounds of four
+ * ranks. A broadcast that ranks pass on is faster by lines wherever they have room: 8 MiB among four took 29 and 44 us.
+ */
+static uint64_t lines_most(const weir_collective *collective, const weiri_work *work)
+{
+    const bool pair = collective->device.ranks <= 2;
+    if (passes_on(collective, work) ||
+        (pair && (work->kind == WEIR_ALLREDUCE || work->kind == WEIR_ALLGATHER || work->kind == WEIR_ALL_TO_ALL))) {
+        return UINT64_MAX;
+    }
+    if (pair && work->kind == WEIR_REDUCE_SCATTER) {
+        return (uint64_t)7 << 19;
+    }
+    return (REDUCTIONS >> work->kind & 1) != 0 ? (uint64_t)1 << 20 : (uint64_t)2 << 20;
+}
+
+/* True if the data goes by slots directly between buffers of users. */
 static bool is_zero_copy(const weir_collective *collective, const weiri_work *work)
 {
-    const bool reduces = (REDUCTIONS >> work->kind & 1) != 0;
-    const uint64_t least = passes_on(collective, work)     ? UINT64_MAX
-                           : !reduces                      ? (uint64_t)2 << 20
-                           : collective->device.ranks <= 2 ? (uint64_t)7 << 19
-                                                           : (uint64_t)1 << 20;
-    return work->zero_copy && (work->piece > least || is_too_much_for_lines(collective, work, true));
+    return work->zero_copy &&
+           (work->piece > lines_most(collective, work) || is_too_much_for_lines(collective, work, true));
 }
 
 /* Whether packets take too long under an SM limit: a thread has more of them than it reads at once. Lines carry 15
@@ -301,9 +312,9 @@ weir_status weiri_choose(const weir_collective *collective, const weiri_work *wo
     const uint32_t bound = collective->most_threads < most ? collective->most_threads : most;
     /* Where an SM limit leaves too few blocks for the data, those by packets and lines have more threads. Without a
      * limit 256 threads were measured. */
-    const bool crowded =
+    const bool few_blocks =
         collective->warps && chosen != WEIR_FORM_SLOTS && weiri_choice_limit(collective) != 0 && shape->blocks < needed;
-    const uint32_t wished = row != NULL && row->threads != 0 ? row->threads : crowded ? bound : usual;
+    const uint32_t wished = row != NULL && row->threads != 0 ? row->threads : few_blocks ? bound : usual;
     shape->threads = wished < bound ? wished : bound;
     *form = chosen;
     return WEIR_OK;
