@@ -560,7 +560,7 @@ bool names_victim(const point *p, uint32_t rank)
     return at != nullptr && (at[std::strlen(name)] < '0' || at[std::strlen(name)] > '9');
 }
 
-void judge(const point *p, uint32_t ranks, uint32_t repeats, summary *sum)
+void check_point(const point *p, uint32_t ranks, uint32_t repeats, summary *sum)
 {
     std::lock_guard<std::mutex> hold(sum->mutex);
     sum->repeats += repeats;
@@ -664,7 +664,7 @@ void run_point(const weirt_stage *stage, uint32_t ranks, const point *what, summ
         }
         repeats++;
     }
-    judge(&p, ranks, repeats, sum);
+    check_point(&p, ranks, repeats, sum);
 }
 
 // Every `stride`-th point of `ranks` ranks, either those that only a deadline ends, or the others. Stops in the middle

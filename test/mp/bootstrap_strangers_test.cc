@@ -50,7 +50,7 @@ std::string some_hello()
     return weirt_hello(weirt_purpose_join(1), &auth);
 }
 
-std::vector<int> crowd(uint16_t port, uint32_t count, const std::string &bytes)
+std::vector<int> connect_many(uint16_t port, uint32_t count, const std::string &bytes)
 {
     std::vector<int> fds;
     for (uint32_t i = 0; i < count; i++) {
@@ -89,7 +89,7 @@ bool is_open(int fd)
     return n < 0 && errno == EAGAIN;
 }
 
-struct Crowd {
+struct Descriptors {
     std::atomic<bool> here;
     std::atomic<bool> over;
     std::atomic<int> descriptors; // maximum held by unauthenticated connections
@@ -101,7 +101,7 @@ struct Crowd {
 TEST_F(BootstrapStrangers, ARunningJobKeepsItsDescriptors)
 {
     weirt_log_allow("foreign connection");
-    Shared<Crowd> shared;
+    Shared<Descriptors> shared;
     const weir_unique_id id = weirt_new_id();
     const pid_t pid = weirt_fork(0, [&](uint32_t) {
         const Limit limit(few);
@@ -126,7 +126,7 @@ TEST_F(BootstrapStrangers, ARunningJobKeepsItsDescriptors)
     while (!shared->here && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
     }
-    const std::vector<int> fds = crowd(weirt_id_port(id), 300, some_hello().substr(0, 30));
+    const std::vector<int> fds = connect_many(weirt_id_port(id), 300, some_hello().substr(0, 30));
     for (uint32_t i = 0; i < fds.size() - room; i++) {
         EXPECT_TRUE(is_closed(fds[i])) << i;
     }
@@ -143,7 +143,7 @@ TEST_F(BootstrapStrangers, ACrowdDoesNotKeepRanksFromMeeting)
     weirt_log_allow("foreign connection");
     for (const std::string &bytes : { std::string(), some_hello().substr(0, 30), some_hello() }) {
         const weir_unique_id id = weirt_new_id();
-        const std::vector<int> fds = crowd(weirt_id_port(id), 600, bytes);
+        const std::vector<int> fds = connect_many(weirt_id_port(id), 600, bytes);
         const pid_t pid = weirt_fork(0, [&](uint32_t) {
             close_all(fds);
             const Limit limit(few);
@@ -199,13 +199,13 @@ TEST_F(BootstrapStrangers, ATimeoutTellsHowManyThereWere)
 {
     weirt_log_allow("foreign connection");
     const weir_unique_id id = weirt_new_id();
-    std::vector<int> fds = crowd(weirt_id_port(id), 3, std::string(200, 'x'));
+    std::vector<int> fds = connect_many(weirt_id_port(id), 3, std::string(200, 'x'));
     std::vector<Outcome> o = weirt_creates(id.text, { { 0, 2 } }, 300);
     EXPECT_EQ(o[0].status, WEIR_ERR_TIMEOUT);
     EXPECT_TRUE(weirt_has(o[0], "rank 1 of 2 missing; 3 connections did not prove the key")) << o[0].text;
     close_all(fds);
     const weir_unique_id other = weirt_new_id();
-    fds = crowd(weirt_id_port(other), 1, "x");
+    fds = connect_many(weirt_id_port(other), 1, "x");
     o = weirt_creates(other.text, { { 0, 2 } }, 300);
     EXPECT_TRUE(weirt_has(o[0], "rank 1 of 2 missing; 1 connection did not prove the key")) << o[0].text;
     close_all(fds);

@@ -100,6 +100,11 @@ class Rules(unittest.TestCase):
         self.found(check_sources.include_direction, tutorial, '#include "src/host/base/wire.h"\n',
                    "src/host/base/wire.h is not below this file")
 
+    def test_words_of_the_field(self):
+        self.found(check_sources.words, "src/host/base/wire.c", "/* wire.c - a verdict. */\n", 'wire.c:1: "verdict"')
+        self.found(check_sources.words, "docs/page.md", "Who connects?\nWhoever has the key.\n", 'docs/page.md:2: "Whoever"')
+        self.assertEqual(self.check(check_sources.words, **{"CONTRIBUTING.md": "not: whoever\n"}), [])
+
     def test_tags_are_defined_once(self):
         self.found(check_sources.tags, "src/transport/ib/ib.h", "struct weiri_peer;\nstruct weiri_peer {\n};\n",
                    "src/transport/ib/ib.h:2: weiri_peer is defined in src/host/boot/boot.h:1 as well")

@@ -283,6 +283,19 @@ def text(root):
             yield f"{name}: {len(lines)} lines; a file has at most 1000"
 
 
+def words(root):
+    """Words that CONTRIBUTING.md replaces by those of the field."""
+    refused = re.compile(r"\b(tellers?|verdicts?|judge[sd]?|crowd(s|ed)?|clerks?|desks?|patience|whoever|alike|that which)\b",
+                         re.I)
+    pages = [(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
+             for path in [*root.glob("*.md"), *(root / "docs").rglob("*.md")] if path.name != "CONTRIBUTING.md"]
+    for name, content in [*files(root, "include", "src", "examples", "tools", "test"), *sorted(pages)]:
+        for number, line in enumerate(content.split("\n"), 1):
+            found = refused.search(line)
+            if found:
+                yield f"{name}:{number}: \"{found[0]}\": CONTRIBUTING.md has the word for it"
+
+
 def litmus(root):
     """docs/memory-ordering.md names every litmus test, and every test that it names exists: each promise is tested.
     Tests of the simulated memory itself are not promises."""
@@ -298,7 +311,7 @@ def litmus(root):
 
 
 RULES = (include_direction, tags, heads, clang_format, cuda, verbs, fabric, mpi, environment, output, allocation, endings,
-         threads, names, documentation, litmus, text)
+         threads, names, documentation, words, litmus, text)
 
 
 def main():

@@ -43,7 +43,7 @@ typedef struct strided_bench {
     uint32_t form;
     uint32_t round; /* of the data */
     bool dense;
-    bool crowded;       /* stores by hand run with 1024 threads in each block */
+    bool large_blocks;  /* stores by hand run with 1024 threads in each block */
     double store_us[2]; /* of stores by hand to rows, and to packed bytes; NaN: none */
 } strided_bench;
 
@@ -203,7 +203,8 @@ static weir_status put_stores(perf_rank *rank, void *context, uint32_t number)
     const uint32_t bits = store_word(bench);
     const uint64_t units = bench->bytes / 16 / THREADS + 1;
     const uint32_t most = STRIDED_BLOCKS / (rank->shared ? 2 : 1);
-    weir_shape shape = { bench->crowded ? most : (uint32_t)pack_least(most, units), bench->crowded ? 1024 : THREADS };
+    weir_shape shape = { bench->large_blocks ? most : (uint32_t)pack_least(most, units),
+                         bench->large_blocks ? 1024 : THREADS };
     strided_store_args args;
     (void)number;
     memset(&args, 0, sizeof args);
@@ -314,7 +315,7 @@ static weir_status measure_stores(strided_bench *bench)
     for (uint32_t i = 0; i < (rank->gpu ? 2u : 1u) && status == WEIR_OK; i++) {
         double us = 0;
         uint64_t wrong = 0;
-        bench->crowded = i != 0;
+        bench->large_blocks = i != 0;
         status = time_transfer(bench, &calls, &us, &wrong);
         if (status == WEIR_OK && wrong != 0) {
             status = perf_fail(rank, WEIR_ERR_CORRUPT, "strided %s store: %llu bytes are wrong", bench->config->name,

@@ -193,7 +193,7 @@ typedef struct weir_exchange_post {
 } weir_exchange_post;
 
 /* The first blocks have the rings of the lanes. Behind them come the columns of the first lane, then those of the next.
- * Blocks of one lane in turn with those of another would crowd the senders into half of a GPU's clusters: with 24
+ * Blocks of one lane in turn with those of another would put the senders into half of a GPU's clusters: with 24
  * blocks of an H200, 256 MiB into registered memory took 896 us so, and take 749. */
 WEIR_FN weir_exchange_post weir_exchange_post_of(const weir_collective_exchange *x, weir_coop coop)
 {

@@ -226,8 +226,8 @@ WEIR_FN int weir_spin_is_due(uint64_t number)
 }
 
 /* weir_spin_is_due for a thread that has only some of the numbers, for example every second or every 256th ticket. A
- * hash chooses one in WEIR_ARCH_LOOK_TICKETS. With 256, at most 2,436 numbers in a row are not chosen, for numbers from
- * 0, 1 or 2 on in steps of up to 4,096. */
+ * hash chooses one in WEIR_ARCH_LOOK_TICKETS. With 256, one of the first 2,437 numbers is chosen, for numbers from 0, 1
+ * or 2 on in steps of up to 4,096. */
 WEIR_FN int weir_spin_is_due_ticket(uint64_t ticket)
 {
 #if defined(WEIR_UNCHECKED_WAITS)
