@@ -195,6 +195,9 @@ weir_status connect_port(state *s, bool to_next)
     weir_port_channel_connect_opts opts = {};
     opts.size = sizeof opts;
     opts.transport = port_transport(s);
+    if (opts.transport != nullptr) {
+        weirt_descriptors_allow(2); // of connections that begin while the endpoints close; src/transport/ofi/queue.h
+    }
     return to_next
                ? weir_port_channel_connect(s->proxy, next_of(s), 30 + s->rank, s->local, &opts, &s->port_out)
                : weir_port_channel_connect(s->proxy, previous_of(s), 30 + previous_of(s), s->local, &opts, &s->port_in);
