@@ -162,6 +162,24 @@ void backlog(weirt_rank *rank)
 
 TEST_P(Window, BacklogUpToTheLastFreeWord) { run(2, backlog, 1, 4); }
 
+// The ring has eight words. Three notifications stay while 40 others come and are taken, also by later kernels.
+void staying(weirt_rank *rank)
+{
+    Bench bench;
+    const uint32_t other = 1 - rank->rank;
+    if (open_script(rank, &bench, 1)) {
+        bench.run(rank, { { notify(other, 20, 3) } });
+        for (uint32_t round = 0; round < 10; round++) {
+            bench.run(rank, { { notify(other, 40), wait(other, 40), notify(other, 41), wait(ANY, 41), notify(other, 42),
+                                take(other, 42, 42, 1), notify(other, 43), wait(other, 43) } });
+        }
+        bench.run(rank, { { take(other, WEIR_ANY_TAG, 20, 3) } });
+    }
+    close_script(rank, &bench);
+}
+
+TEST_P(Window, WhatStaysTakesNoMoreRoomThanItsOwn) { run(2, staying, 1, 4); }
+
 // A wait takes as it goes. A poll for more than the ring holds can never succeed; that is no error of the communicator.
 void large_counts(weirt_rank *rank)
 {
