@@ -10,7 +10,7 @@
 
 #define WEIRI_JOB_BYTES 16
 
-/* What the ranks of a job share. */
+/* All ranks of a job have the same key and the same id. */
 typedef struct weiri_job {
     uint8_t key[WEIRI_AUTH_KEY_BYTES];
     bool user_key; /* `key` is the key of weiri_user_key */

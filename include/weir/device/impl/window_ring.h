@@ -291,7 +291,8 @@ WEIR_FN void weir_window_credit(const weir_dev_window *window, uint32_t index, u
 
 /* Moves the words of a ring that are not taken behind its holes, in their order, and the head to the first of them.
  * Returns the new head, which it stores, too. A wait looks at them again. The word that a sender has stored becomes one
- * that this thread has stored, so an acquire comes before. */
+ * that this thread has stored, so an acquire comes before. 32 bits of a position are enough to find a word and its lap:
+ * a ring has at most 2^21 words. */
 WEIR_FN weir_vec16 weir_window_close_holes(const weir_dev_window *window, uint32_t index, uint32_t device,
                                            weir_vec16 head)
 {
