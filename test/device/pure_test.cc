@@ -50,6 +50,45 @@ TEST(DeviceParts, FirstFailureIsRecorded)
     EXPECT_EQ(name_in(other), "");
 }
 
+// A thread that fails second has an error when it returns, even if the first one never stores its own.
+TEST(DeviceParts, TheSecondFailureWaitsForTheFirst)
+{
+    weir_dev_control control = {};
+    weir_dev_control_begin(&control, 200000000);
+    control.claimed = 1;
+    const weir_dev_note note = weir_dev_note_of(WEIR_DOING_PUT, 5, 0, 0, 0);
+    EXPECT_EQ(weir_dev_control_fail_in(&control, WEIR_ERR_RANGE, note), WEIR_ERR_RANGE);
+    EXPECT_EQ(control.error_status, WEIR_ERR_RANGE);
+    EXPECT_EQ(weir_dev_control_status(&control), WEIR_ERR_RANGE);
+}
+
+// A call that returns no status reports with the same record, and does not wait.
+TEST(DeviceParts, AReportKeepsTheFirstError)
+{
+    weir_dev_control control = {};
+    weir_dev_control_begin(&control, 200000000);
+    weir_dev_note note = weir_dev_note_of(WEIR_DOING_AT, 5, 1ull << 40, 7, 9);
+    note.index = 3;
+    weir_arch_name_kernel("a_kernel");
+    weir_dev_control_report(&control, WEIR_ERR_RANGE, note);
+    weir_arch_name_kernel(nullptr);
+    weir_dev_control_report(&control, WEIR_ERR_UNSUPPORTED, weir_dev_note_of(WEIR_DOING_SIGNAL, 6, 0, 0, 0));
+    EXPECT_EQ(control.error_status, WEIR_ERR_RANGE);
+    EXPECT_EQ(weir_dev_control_status(&control), WEIR_ERR_RANGE);
+    EXPECT_EQ(control.record.note.doing, WEIR_DOING_AT);
+    EXPECT_EQ(control.record.note.peer, 5u);
+    EXPECT_EQ(control.record.note.index, 3u);
+    EXPECT_EQ(control.record.note.numbers[0], 1ull << 40);
+    EXPECT_EQ(control.record.note.numbers[2], 9u);
+    EXPECT_EQ(control.record.waited_ns, 0u);
+    EXPECT_EQ(name_in(control), "a_kernel");
+
+    weir_dev_control claimed = {};
+    claimed.claimed = 1; // another thread is about to store its error
+    weir_dev_control_report(&claimed, WEIR_ERR_RANGE, note);
+    EXPECT_EQ(claimed.error_status, 0);
+}
+
 // An error that the communicator already has is passed on and is not a failure of this thread.
 TEST(DeviceParts, PassingAnErrorOnRecordsNothing)
 {

@@ -189,7 +189,7 @@ def cuda(root):
         if re.fullmatch(r"cuda.*\.h|nv.*\.h", ours or system) and not re.fullmatch("src/device/cuda/[^/]*", name):
             yield f"{place}: {ours or system}: only src/device/cuda knows CUDA"
     yield from only_in(root, ["include", "src"], r"\b__CUDA_ARCH__\b",
-                       r"include/weir/device/(arch|impl/arch_numbers)\.h", "only arch.h and arch_numbers.h ask whether they are compiled for a GPU")
+                       r"include/weir/device/(arch|impl/arch_name|impl/arch_numbers)\.h", "only arch.h, arch_name.h and arch_numbers.h ask whether they are compiled for a GPU")
     for _, place, found in uses(root, ["include", "src", "examples", "tools", "test"], r"\b\w*cuMulticast\w*", False):
         yield f"{place}: {found} is never called"
 

@@ -76,8 +76,8 @@ WEIR_FN weir_dev_window_rank weir_dev_window_at(const weir_dev_window *window, u
     self.index = index;
     self.number = window->device * window->ranks + index;
     if (WEIR_UNLIKELY(index >= window->ranks)) {
-        (void)weir_dev_window_fail(window->barrier.control, WEIR_ERR_RANGE, WEIR_DOING_WINDOW_AT, WEIR_NO_PEER, index,
-                                   window->ranks, 0);
+        weir_dev_control_report(window->barrier.control, WEIR_ERR_RANGE,
+                                weir_dev_note_of(WEIR_DOING_WINDOW_AT, WEIR_NO_PEER, index, window->ranks, 0));
         self.number = WEIR_ANY_RANK;
     }
     return self;
@@ -97,8 +97,8 @@ WEIR_FN void *weir_dev_window_pointer(const weir_dev_window_rank *self, uint32_t
 {
     const weir_dev_window *window = self->window;
     if (WEIR_UNLIKELY(memory >= window->memories || self->index >= window->ranks)) {
-        (void)weir_dev_window_fail(window->barrier.control, WEIR_ERR_RANGE, WEIR_DOING_WINDOW_MEMORY, WEIR_NO_PEER,
-                                   memory, window->memories, 0);
+        weir_dev_control_report(window->barrier.control, WEIR_ERR_RANGE,
+                                weir_dev_note_of(WEIR_DOING_WINDOW_MEMORY, WEIR_NO_PEER, memory, window->memories, 0));
         return NULL;
     }
     return weir_dev_window_address(window, window->device, self->index, memory, 0);

@@ -22,7 +22,7 @@ WEIR_FN_COLD void weir_dev_semaphore_signal_host(uint64_t *sent, uint64_t *outbo
                                                  weir_dev_control *control, weir_dev_note note)
 {
     if (to_host == WEIR_SEMAPHORE_UNMAPPED) {
-        (void)weir_dev_control_fail_in(control, WEIR_ERR_UNSUPPORTED, note);
+        weir_dev_control_report(control, WEIR_ERR_UNSUPPORTED, note);
         return;
     }
     uint64_t count = weir_arch_fetch_add_acq_rel_dev_u64(sent, 1) + 1;

@@ -25,6 +25,7 @@
 #ifndef WEIR_DEVICE_IMPL_SPIN_H
 #define WEIR_DEVICE_IMPL_SPIN_H
 
+#include "weir/device/impl/arch_name.h"
 #include "weir/device/types.h"
 
 /* The result of a wait, or of a step of one, whose deadline has passed and which nobody has reported. No status has
@@ -96,15 +97,30 @@ WEIR_FN weir_dev_note weir_dev_note_of(uint32_t doing, uint32_t peer, uint64_t f
 }
 
 /* Stores the kernel's name, cut to leave room for a NUL. */
-WEIR_FN_COLD void weir_dev_control_store_name(weir_dev_control *control)
+WEIR_FN void weir_dev_control_store_name(weir_dev_control *control, int has_name)
 {
-    weir_arch_await_kernel_name();
     WEIR_ROLLED
     for (uint32_t i = 0; i < WEIR_KERNEL_NAME_WORDS; i++) {
-        const uint64_t word = weir_arch_kernel_name(i);
         const uint64_t mask = i + 1 == WEIR_KERNEL_NAME_WORDS ? UINT64_MAX >> 8 : UINT64_MAX;
-        weir_arch_store_relaxed_sys_u64(&control->kernel[i], word & mask);
+        weir_arch_store_relaxed_sys_u64(&control->kernel[i], has_name ? weir_arch_kernel_name(i) & mask : 0);
     }
+}
+
+WEIR_FN_COLD void weir_dev_control_find_name(weir_dev_control *control)
+{
+    weir_arch_await_kernel_name();
+    weir_dev_control_store_name(control, weir_arch_kernel_has_name());
+}
+
+WEIR_FN void weir_dev_control_store_note(weir_dev_control *control, weir_status status, weir_dev_note note)
+{
+    uint64_t *record = (uint64_t *)&control->record;
+    weir_arch_store_relaxed_sys_u64(record, note.peer | (uint64_t)note.doing << 32 | (uint64_t)note.index << 48);
+    for (uint32_t i = 0; i < 3; i++) {
+        weir_arch_store_relaxed_sys_u64(record + 1 + i, note.numbers[i]);
+    }
+    weir_arch_store_relaxed_sys_u64(
+        record + 4, status == WEIR_ERR_TIMEOUT ? weir_arch_load_relaxed_sys_u64(&control->timeout_ns) : 0);
 }
 
 /* For a thread that fails while another thread writes its record. Returns when that thread's error is stored, so that
@@ -133,19 +149,29 @@ WEIR_FN_COLD weir_status weir_dev_control_fail_in(weir_dev_control *control, wei
         weir_dev_control_fail_second(control, status);
         return status;
     }
-    uint64_t *record = (uint64_t *)&control->record;
-    weir_arch_store_relaxed_sys_u64(record, note.peer | (uint64_t)note.doing << 32 | (uint64_t)note.index << 48);
-    for (uint32_t i = 0; i < 3; i++) {
-        weir_arch_store_relaxed_sys_u64(record + 1 + i, note.numbers[i]);
-    }
-    weir_arch_store_relaxed_sys_u64(
-        record + 4, status == WEIR_ERR_TIMEOUT ? weir_arch_load_relaxed_sys_u64(&control->timeout_ns) : 0);
-    weir_dev_control_store_name(control);
+    weir_dev_control_store_note(control, status, note);
+    weir_dev_control_find_name(control);
     /* Release: a reader that sees the error also sees the record, and the other memory that this thread wrote about
      * it. */
     weir_arch_store_release_sys_u32((uint32_t *)&control->error_status, (uint32_t)status);
     weir_dev_control_end(control);
     return status;
+}
+
+/* weir_dev_control_fail_in for calls that return no status. It waits for no other thread, and reads the name before it
+ * claims the record. Behind a call of fail_in, ptxas copies the descriptor of global memory to uniform registers for
+ * each access again, which costs a put of 1 KiB 2 to 4 %: docs/notes/2026-11-27-uniform-registers.md. */
+WEIR_FN_COLD void weir_dev_control_report(weir_dev_control *control, weir_status status, weir_dev_note note)
+{
+    weir_arch_await_kernel_name();
+    const int has_name = weir_arch_kernel_has_name();
+    if (weir_arch_fetch_or_acquire_dev_u64(&control->claimed, 1) != 0) {
+        return;
+    }
+    weir_dev_control_store_note(control, status, note);
+    weir_dev_control_store_name(control, has_name);
+    weir_arch_store_release_sys_u32((uint32_t *)&control->error_status, (uint32_t)status);
+    weir_dev_control_end(control);
 }
 
 WEIR_FN weir_status weir_dev_control_fail(weir_dev_control *control, weir_status status)
