@@ -149,7 +149,7 @@ MUTANTS = [
     Mutant("packet-tail", DEVICE + "impl/packet.h", "weir_packet_scatter",
            "i < unit && i < bytes", "i < unit",
            "unpack writes the padding behind the requested bytes", headers("PacketsOfAllSizes")),
-    Mutant("packet-fresh", DEVICE + "impl/packet.h", "weir_packet_flag",
+    Mutant("packet-fresh", DEVICE + "impl/packet.h", "weir_packet_flag_of",
            " | 0x80000000u", "",
            "memory that was never written is taken for a packet", headers("MissingPacketIsATimeout")),
     Mutant("packet-half", DEVICE + "impl/packet.h", "weir_ll16_there",

@@ -33,9 +33,16 @@ WEIR_FN weir_status weir_collective_reduce_once(const weir_dev_collective *c, co
                                                 uint32_t dtype, uint32_t op, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    return c->ranks <= 2   ? weir_reduce_once(c, r, 2, dtype, op, coop)
-           : c->ranks <= 4 ? weir_reduce_once(c, r, 4, dtype, op, coop)
-                           : weir_reduce_once(c, r, WEIR_COLLECTIVE_RANKS, dtype, op, coop);
+    const int few = weir_packets_are_few(r->bytes, coop);
+    if (c->ranks <= 2) {
+        return few ? weir_reduce_once(c, r, 2, 1, dtype, op, coop)
+                   : weir_reduce_once(c, r, 2, weir_batch_places(2), dtype, op, coop);
+    }
+    if (c->ranks <= 4) {
+        return few ? weir_reduce_once(c, r, 4, 1, dtype, op, coop)
+                   : weir_reduce_once(c, r, 4, weir_batch_places(4), dtype, op, coop);
+    }
+    return weir_reduce_once(c, r, WEIR_COLLECTIVE_RANKS, 1, dtype, op, coop);
 }
 
 /* Each rank joins its part and sends the result to the ranks in `to`: packets, two trips, with less data. */
@@ -43,9 +50,16 @@ WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c,
                                                    uint32_t dtype, uint32_t op, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    return c->ranks <= 2   ? weir_reduce_packets(c, r, 2, dtype, op, coop)
-           : c->ranks <= 4 ? weir_reduce_packets(c, r, 4, dtype, op, coop)
-                           : weir_reduce_packets(c, r, WEIR_COLLECTIVE_RANKS, dtype, op, coop);
+    const int few = weir_packets_are_few(r->length, coop);
+    if (c->ranks <= 2) {
+        return few ? weir_reduce_packets(c, r, 2, 1, dtype, op, coop)
+                   : weir_reduce_packets(c, r, 2, weir_batch_places(2), dtype, op, coop);
+    }
+    if (c->ranks <= 4) {
+        return few ? weir_reduce_packets(c, r, 4, 1, dtype, op, coop)
+                   : weir_reduce_packets(c, r, 4, weir_batch_places(4), dtype, op, coop);
+    }
+    return weir_reduce_packets(c, r, WEIR_COLLECTIVE_RANKS, 1, dtype, op, coop);
 }
 
 /* The same by 128-byte lines. WEIR_ERR_INVALID for blocks that are not whole warps. */

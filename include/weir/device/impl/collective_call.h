@@ -103,14 +103,29 @@ WEIR_FN_COLD weir_status weir_collective_gone(const weir_dev_collective *c, uint
                                     weir_dev_note_of(doing, WEIR_NO_PEER, c->call, c->count, 0));
 }
 
-/* The first step of each call by packets and lines, by each thread: sets the flag of the call. Before it a thread
- * prefetches the user's data of its first places: that data and the collective's state are on their way together. A
- * load must come later, because a graph may be launched after its buffers were freed. */
-WEIR_FN weir_status weir_collective_begin(const weir_dev_collective *c, uint32_t *flag)
+/* A collective's own state, which each thread of a call by packets or lines loads first. */
+typedef struct weir_collective_state {
+    uint64_t abandoned;
+    uint64_t epoch;
+} weir_collective_state;
+
+/* The first step of such a call. The second is to prefetch the user's data of the thread's first places: it and the
+ * state are then on their way together. A load of that data must come later, behind weir_collective_begin, because a
+ * graph may be launched after its buffers were freed. */
+WEIR_FN weir_collective_state weir_collective_look(const weir_dev_collective *c)
 {
-    const uint64_t abandoned = weir_arch_load_relaxed_dev_u64(c->abandoned);
-    *flag = weir_packet_flag(c->epoch);
-    return WEIR_UNLIKELY(abandoned != 0) ? weir_collective_gone(c, WEIR_DOING_ABANDONED) : WEIR_OK;
+    weir_collective_state state;
+    state.abandoned = weir_arch_load_relaxed_dev_u64(c->abandoned);
+    state.epoch = weir_arch_load_relaxed_dev_u64(c->epoch);
+    return state;
+}
+
+/* The third step: sets the flag of the call. */
+WEIR_FN weir_status weir_collective_begin(const weir_dev_collective *c, const weir_collective_state *state,
+                                          uint32_t *flag)
+{
+    *flag = weir_packet_flag_of(state->epoch);
+    return WEIR_UNLIKELY(state->abandoned != 0) ? weir_collective_gone(c, WEIR_DOING_ABANDONED) : WEIR_OK;
 }
 
 /* The generation of a registration that this launch uses: the one of the launch where `life` names none. */
@@ -331,11 +346,9 @@ WEIR_FN uint32_t weir_batch_places(uint32_t width) { return WEIR_COLLECTIVE_RANK
 #define WEIR_BATCH_PLACES (WEIR_COLLECTIVE_RANKS / 2) /* the most */
 
 WEIR_FN weir_batch weir_batch_of(const weir_dev_collective *c, const char *first, uint64_t room, uint64_t stride,
-                                 uint32_t width)
+                                 uint32_t width, uint32_t places)
 {
-    const weir_batch batch = { first,     room,
-                               stride,    weir_arch_fresh(c->rank),
-                               width - 1, (width - 1) * weir_batch_places(width) };
+    const weir_batch batch = { first, room, stride, weir_arch_fresh(c->rank), width - 1, (width - 1) * places };
     return batch;
 }
 

@@ -188,7 +188,8 @@ WEIR_FN weir_batch weir_lines_batch(const weir_dev_collective *c, uint32_t secti
                                     uint64_t stride, uint32_t width)
 {
     const char *in = c->memory[c->rank] + weir_collective_room(c, c->lines, c->line_room, section, flag % 2, 0);
-    return weir_batch_of(c, in + WEIR_LINE_BYTES * line, c->line_room, WEIR_LINE_BYTES * stride, width);
+    return weir_batch_of(c, in + WEIR_LINE_BYTES * line, c->line_room, WEIR_LINE_BYTES * stride, width,
+                         weir_batch_places(width));
 }
 
 /* Sends each other rank its part of this rank's data. The lines of a batch are loaded before the first of them is
@@ -371,9 +372,11 @@ WEIR_FN weir_status weir_reduce_lines(const weir_dev_collective *c, const weir_c
 {
     const weir_line_walk walk = weir_line_walk_of(coop);
     const int gets_all = (r->to >> c->rank & 1) != 0;
+    const weir_collective_state state = weir_collective_look(c);
     uint32_t flag;
-    weir_parts_prefetch(c, r, weir_line_first_byte(&walk), walk.stride * WEIR_LINE_DATA, width);
-    const weir_status begun = weir_collective_begin(c, &flag);
+    weir_parts_prefetch(c, r, weir_line_first_byte(&walk), walk.stride * WEIR_LINE_DATA, width,
+                        weir_batch_places(width));
+    const weir_status begun = weir_collective_begin(c, &state, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }
@@ -472,9 +475,11 @@ WEIR_FN weir_status weir_move_lines(const weir_dev_collective *c, const weir_col
                                     weir_coop coop)
 {
     const weir_line_walk walk = weir_line_walk_of(coop);
+    const weir_collective_state state = weir_collective_look(c);
     uint32_t flag;
-    weir_pieces_prefetch(c, m, weir_line_first_byte(&walk), walk.stride * WEIR_LINE_DATA, width);
-    const weir_status begun = weir_collective_begin(c, &flag);
+    weir_pieces_prefetch(c, m, weir_line_first_byte(&walk), walk.stride * WEIR_LINE_DATA, width,
+                         weir_batch_places(width));
+    const weir_status begun = weir_collective_begin(c, &state, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }

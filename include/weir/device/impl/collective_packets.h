@@ -57,10 +57,14 @@ WEIR_FN const char *weir_packets_in(const weir_dev_collective *c, uint32_t secti
 
 /* The packets of word `first` and of those `stride` apart that follow. */
 WEIR_FN weir_batch weir_packets_batch(const weir_dev_collective *c, uint32_t section, uint32_t flag, uint64_t first,
-                                      uint64_t stride, uint32_t width)
+                                      uint64_t stride, uint32_t width, uint32_t places)
 {
-    return weir_batch_of(c, weir_packets_in(c, section, flag) + 16 * first, c->packet_room, 16 * stride, width);
+    return weir_batch_of(c, weir_packets_in(c, section, flag) + 16 * first, c->packet_room, 16 * stride, width, places);
 }
+
+/* Whether each thread has at most one place of a call whose longest piece has `bytes` bytes. Code for one place is
+ * shorter than code for batches, which such a call cannot fill: at 1 KiB it saves 2 to 3 %. */
+WEIR_FN int weir_packets_are_few(uint64_t bytes, weir_coop coop) { return bytes <= 8 * (uint64_t)coop.size; }
 
 /* The data that this rank joins: `bytes` bytes of its own, and the other ranks' packets of section 0. */
 typedef struct weir_packets_part {
@@ -71,14 +75,13 @@ typedef struct weir_packets_part {
 } weir_packets_part;
 
 WEIR_FN weir_status weir_packets_join(const weir_dev_collective *c, const weir_packets_part *part, uint32_t flag,
-                                      uint32_t width, uint32_t dtype, uint32_t op, weir_coop coop)
+                                      uint32_t width, uint32_t places, uint32_t dtype, uint32_t op, weir_coop coop)
 {
-    const uint32_t places = weir_batch_places(width);
     const uint64_t stride = coop.size;
     const uint64_t count = (part->bytes + 7) / 8;
     WEIR_ROLLED
     for (uint64_t i = coop.rank; i < count; i += places * stride) {
-        const weir_batch batch = weir_packets_batch(c, 0, flag, i, stride, width);
+        const weir_batch batch = weir_packets_batch(c, 0, flag, i, stride, width, places);
         uint64_t own[WEIR_BATCH_PLACES];
         uint64_t words[WEIR_COLLECTIVE_RANKS];
         uint32_t mask = 0;
@@ -113,9 +116,8 @@ WEIR_FN weir_status weir_packets_join(const weir_dev_collective *c, const weir_p
 
 /* Sends this rank's data to the ranks in `to`. The words of a batch are loaded before the first of them is stored. */
 WEIR_FN void weir_once_send(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
-                            uint32_t width, weir_coop coop)
+                            uint32_t width, uint32_t places, weir_coop coop)
 {
-    const uint32_t places = weir_batch_places(width);
     const uint64_t stride = coop.size;
     const uint64_t count = (r->bytes + 7) / 8;
     WEIR_ROLLED
@@ -132,16 +134,17 @@ WEIR_FN void weir_once_send(const weir_dev_collective *c, const weir_collective_
 }
 
 WEIR_FN weir_status weir_reduce_once(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t width,
-                                     uint32_t dtype, uint32_t op, weir_coop coop)
+                                     uint32_t places, uint32_t dtype, uint32_t op, weir_coop coop)
 {
+    const weir_collective_state state = weir_collective_look(c);
     uint32_t flag;
-    weir_words_prefetch(r->send, r->bytes, 8 * (uint64_t)coop.rank, 8 * (uint64_t)coop.size, weir_batch_places(width));
-    const weir_status begun = weir_collective_begin(c, &flag);
+    weir_words_prefetch(r->send, r->bytes, 8 * (uint64_t)coop.rank, 8 * (uint64_t)coop.size, places);
+    const weir_status begun = weir_collective_begin(c, &state, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
-    weir_once_send(c, r, flag, width, coop);
+    weir_once_send(c, r, flag, width, places, coop);
     weir_collective_announce(c, &r->what, NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
     const weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, 0, coop);
@@ -149,7 +152,7 @@ WEIR_FN weir_status weir_reduce_once(const weir_dev_collective *c, const weir_co
         return status;
     }
     const weir_packets_part all = { r->send, r->recv, r->bytes, 0 };
-    return weir_packets_join(c, &all, flag, width, dtype, op, coop);
+    return weir_packets_join(c, &all, flag, width, places, dtype, op, coop);
 }
 
 /* Bytes of part `rank` from `at` on. A result of 0 or less means no bytes. */
@@ -167,22 +170,21 @@ WEIR_FN uint64_t weir_part_bytes(const weir_collective_reduce *r, uint32_t rank)
 
 /* Prefetches the data that a thread sends first: byte `at` of each other rank's part, and at each further step. */
 WEIR_FN void weir_parts_prefetch(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t at,
-                                 uint64_t step, uint32_t width)
+                                 uint64_t step, uint32_t width, uint32_t places)
 {
     WEIR_UNROLL
     for (uint32_t k = 0; k < width - 1; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
         const uint64_t bytes = k + 1 < c->ranks ? weir_part_bytes(r, peer) : 0;
-        weir_words_prefetch(r->send + peer * r->part, bytes, at, step, weir_batch_places(width));
+        weir_words_prefetch(r->send + peer * r->part, bytes, at, step, places);
     }
 }
 
 /* Sends each other rank its part of this rank's data. The words of a batch are loaded before the first of them is
  * stored. */
 WEIR_FN void weir_packets_scatter(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
-                                  uint32_t width, weir_coop coop)
+                                  uint32_t width, uint32_t places, weir_coop coop)
 {
-    const uint32_t places = weir_batch_places(width);
     const uint64_t stride = coop.size;
     const uint64_t count = (r->length + 7) / 8;
     WEIR_ROLLED
@@ -211,13 +213,13 @@ WEIR_FN void weir_packets_scatter(const weir_dev_collective *c, const weir_colle
 
 /* Receives the results of the other ranks' parts. */
 WEIR_FN weir_status weir_packets_gather(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
-                                        uint32_t width, weir_coop coop)
+                                        uint32_t width, uint32_t places, weir_coop coop)
 {
     const uint64_t stride = coop.size;
     const uint64_t count = (r->length + 7) / 8;
     WEIR_ROLLED
-    for (uint64_t i = coop.rank; i < count; i += weir_batch_places(width) * stride) {
-        const weir_batch batch = weir_packets_batch(c, 1, flag, i, stride, width);
+    for (uint64_t i = coop.rank; i < count; i += places * stride) {
+        const weir_batch batch = weir_packets_batch(c, 1, flag, i, stride, width, places);
         uint64_t data[WEIR_COLLECTIVE_RANKS];
         uint32_t mask = 0;
         WEIR_UNROLL
@@ -243,17 +245,18 @@ WEIR_FN weir_status weir_packets_gather(const weir_dev_collective *c, const weir
 }
 
 WEIR_FN weir_status weir_reduce_packets(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t width,
-                                        uint32_t dtype, uint32_t op, weir_coop coop)
+                                        uint32_t places, uint32_t dtype, uint32_t op, weir_coop coop)
 {
     const int gets_all = (r->to >> c->rank & 1) != 0;
+    const weir_collective_state state = weir_collective_look(c);
     uint32_t flag;
-    weir_parts_prefetch(c, r, 8 * (uint64_t)coop.rank, 8 * (uint64_t)coop.size, width);
-    const weir_status begun = weir_collective_begin(c, &flag);
+    weir_parts_prefetch(c, r, 8 * (uint64_t)coop.rank, 8 * (uint64_t)coop.size, width, places);
+    const weir_status begun = weir_collective_begin(c, &state, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
-    weir_packets_scatter(c, r, flag, width, coop);
+    weir_packets_scatter(c, r, flag, width, places, coop);
     weir_collective_announce(c, &r->what, NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
     weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, 0, coop);
@@ -265,8 +268,9 @@ WEIR_FN weir_status weir_reduce_packets(const weir_dev_collective *c, const weir
                                      : gets_all ? r->recv + c->rank * r->part
                                                 : NULL,
                                      weir_part_bytes(r, c->rank), r->to };
-    status = weir_packets_join(c, &mine, flag, width, dtype, op, coop);
-    return WEIR_UNLIKELY(status != WEIR_OK) || !gets_all ? status : weir_packets_gather(c, r, flag, width, coop);
+    status = weir_packets_join(c, &mine, flag, width, places, dtype, op, coop);
+    return WEIR_UNLIKELY(status != WEIR_OK) || !gets_all ? status
+                                                         : weir_packets_gather(c, r, flag, width, places, coop);
 }
 
 /* Copies the piece that stays here while this rank's mailboxes fill, then compares them. */
@@ -284,21 +288,20 @@ WEIR_FN weir_status weir_collective_keep(const weir_dev_collective *c, const wei
 /* Prefetches the data that a thread sends first: byte `at` of the piece for each other rank, and at each further
  * step. */
 WEIR_FN void weir_pieces_prefetch(const weir_dev_collective *c, const weir_collective_move *m, uint64_t at,
-                                  uint64_t step, uint32_t width)
+                                  uint64_t step, uint32_t width, uint32_t places)
 {
     WEIR_UNROLL
     for (uint32_t k = 0; k < width - 1; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
         const uint64_t bytes = k + 1 < c->ranks ? m->send_bytes[peer] : 0;
-        weir_words_prefetch(m->send + m->send_at[peer], bytes, at, step, weir_batch_places(width));
+        weir_words_prefetch(m->send + m->send_at[peer], bytes, at, step, places);
     }
 }
 
 /* Sends all pieces of this rank, like weir_packets_scatter. */
 WEIR_FN void weir_packets_send(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
-                               uint32_t width, weir_coop coop)
+                               uint32_t width, uint32_t places, weir_coop coop)
 {
-    const uint32_t places = weir_batch_places(width);
     const uint64_t stride = coop.size;
     const uint64_t count = (m->most + 7) / 8;
     WEIR_ROLLED
@@ -327,13 +330,13 @@ WEIR_FN void weir_packets_send(const weir_dev_collective *c, const weir_collecti
 
 /* Receives all pieces for this rank. */
 WEIR_FN weir_status weir_packets_receive(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
-                                         uint32_t width, weir_coop coop)
+                                         uint32_t width, uint32_t places, weir_coop coop)
 {
     const uint64_t stride = coop.size;
     const uint64_t count = (m->most + 7) / 8;
     WEIR_ROLLED
-    for (uint64_t i = coop.rank; i < count; i += weir_batch_places(width) * stride) {
-        const weir_batch batch = weir_packets_batch(c, 0, flag, i, stride, width);
+    for (uint64_t i = coop.rank; i < count; i += places * stride) {
+        const weir_batch batch = weir_packets_batch(c, 0, flag, i, stride, width, places);
         uint64_t data[WEIR_COLLECTIVE_RANKS];
         uint32_t mask = 0;
         WEIR_UNROLL
@@ -359,29 +362,35 @@ WEIR_FN weir_status weir_packets_receive(const weir_dev_collective *c, const wei
 }
 
 WEIR_FN weir_status weir_move_packets(const weir_dev_collective *c, const weir_collective_move *m, uint32_t width,
-                                      weir_coop coop)
+                                      uint32_t places, weir_coop coop)
 {
+    const weir_collective_state state = weir_collective_look(c);
     uint32_t flag;
-    weir_pieces_prefetch(c, m, 8 * (uint64_t)coop.rank, 8 * (uint64_t)coop.size, width);
-    const weir_status begun = weir_collective_begin(c, &flag);
+    weir_pieces_prefetch(c, m, 8 * (uint64_t)coop.rank, 8 * (uint64_t)coop.size, width, places);
+    const weir_status begun = weir_collective_begin(c, &state, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
-    weir_packets_send(c, m, flag, width, coop);
+    weir_packets_send(c, m, flag, width, places, coop);
     weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
     const weir_status status = weir_collective_keep(c, m, flag, mailbox, coop);
-    return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_packets_receive(c, m, flag, width, coop);
+    return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_packets_receive(c, m, flag, width, places, coop);
 }
 
 WEIR_FN weir_status weir_collective_move_packets(const weir_dev_collective *c, const weir_collective_move *m,
                                                  weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    return c->ranks <= 2   ? weir_move_packets(c, m, 2, coop)
-           : c->ranks <= 4 ? weir_move_packets(c, m, 4, coop)
-                           : weir_move_packets(c, m, WEIR_COLLECTIVE_RANKS, coop);
+    const int few = weir_packets_are_few(m->most, coop);
+    if (c->ranks <= 2) {
+        return few ? weir_move_packets(c, m, 2, 1, coop) : weir_move_packets(c, m, 2, weir_batch_places(2), coop);
+    }
+    if (c->ranks <= 4) {
+        return few ? weir_move_packets(c, m, 4, 1, coop) : weir_move_packets(c, m, 4, weir_batch_places(4), coop);
+    }
+    return weir_move_packets(c, m, WEIR_COLLECTIVE_RANKS, 1, coop);
 }
 
 #endif

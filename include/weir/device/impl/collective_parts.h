@@ -261,7 +261,8 @@ WEIR_FN weir_status weir_parts_join(const weir_dev_collective *c, const weir_col
         if (left <= 0) {
             continue;
         }
-        const weir_batch batch = weir_parts_batch(weir_batch_of(c, in + 16 * i, c->packet_room, 0, width));
+        const weir_batch batch =
+            weir_parts_batch(weir_batch_of(c, in + 16 * i, c->packet_room, 0, width, weir_batch_places(width)));
         const uint64_t own = weir_word_load(piece.send, left);
         const weir_status status = weir_packets_await(c, &batch, weir_batch_others(c), WEIR_NO_PEER, flag, data);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
@@ -286,8 +287,9 @@ WEIR_FN weir_status weir_parts_meet(const weir_dev_collective *c, const weir_col
 WEIR_FN weir_status weir_parts_packets(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
                                        uint32_t width, weir_coop coop)
 {
+    const weir_collective_state state = weir_collective_look(c);
     uint32_t flag;
-    const weir_status begun = weir_collective_begin(c, &flag);
+    const weir_status begun = weir_collective_begin(c, &state, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }

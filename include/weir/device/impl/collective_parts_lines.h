@@ -191,10 +191,11 @@ WEIR_FN weir_status weir_parts_join_line(const weir_dev_collective *c, const wei
 WEIR_FN weir_status weir_parts_by_lines(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
                                         uint32_t width, weir_coop coop)
 {
+    const weir_collective_state state = weir_collective_look(c);
     uint32_t flag;
     const uint64_t count = weir_line_count(p->most);
     const weir_line_walk walk = weir_line_walk_of(coop);
-    const weir_status begun = weir_collective_begin(c, &flag);
+    const weir_status begun = weir_collective_begin(c, &state, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }

@@ -77,11 +77,13 @@ WEIR_FN weir_status weir_relay_lines(const weir_dev_collective *c, const weir_co
 {
     const weir_line_walk walk = weir_line_walk_of(coop);
     const int is_root = c->rank == weir_relay_root(m);
+    const weir_collective_state state = weir_collective_look(c);
     uint32_t flag;
     if (is_root) {
-        weir_pieces_prefetch(c, m, weir_line_first_byte(&walk), walk.stride * WEIR_LINE_DATA, width);
+        weir_pieces_prefetch(c, m, weir_line_first_byte(&walk), walk.stride * WEIR_LINE_DATA, width,
+                             weir_batch_places(width));
     }
-    const weir_status begun = weir_collective_begin(c, &flag);
+    const weir_status begun = weir_collective_begin(c, &state, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }

@@ -21,9 +21,11 @@
 /* A channel's epochs. */
 enum { WEIR_EPOCH_PUT = 0, WEIR_EPOCH_UNPACK = 1 };
 
+WEIR_FN uint32_t weir_packet_flag_of(uint64_t epoch) { return (uint32_t)(epoch >> 32) | 0x80000000u; }
+
 WEIR_FN uint32_t weir_packet_flag(const uint64_t *epoch)
 {
-    return (uint32_t)(weir_arch_load_relaxed_dev_u64(epoch) >> 32) | 0x80000000u;
+    return weir_packet_flag_of(weir_arch_load_relaxed_dev_u64(epoch));
 }
 
 /* The check of a wait for the packets of the call with this flag: the communicator's error, or WEIR_OK. WEIR_OK if the
