@@ -176,12 +176,16 @@ WEIR_FN weir_status weir_dev_port_channel_wait(const weir_dev_port_channel *chan
 {
     const weir_dev_semaphore *semaphore = &channel->semaphore;
     uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
+    uint64_t signals = weir_dev_port_channel_signals(semaphore); /* while `consumed` is being loaded */
     uint32_t reads = WEIR_ARCH_FAST_READS;
-    uint64_t signals;
+    int is_long = weir_spin_is_due(consumed);
     WEIR_ROLLED
-    while ((signals = weir_dev_port_channel_signals(semaphore)) <= consumed && !weir_spin_is_long(&reads)) {
+    while ((signals <= consumed) & !is_long) {
+        signals = weir_dev_port_channel_signals(semaphore);
+        is_long = weir_spin_is_long(&reads);
     }
-    if (WEIR_UNLIKELY((signals <= consumed) | weir_spin_is_due(consumed))) {
+    weir_arch_fence_acquire_sys();
+    if (WEIR_UNLIKELY(is_long)) {
         weir_status status = weir_dev_port_channel_await(channel, consumed);
         if (status != WEIR_OK) {
             return status;
@@ -201,6 +205,7 @@ WEIR_FN weir_status weir_dev_port_channel_poll(const weir_dev_port_channel *chan
     /* Reads once more after the channel has failed: a signal that arrived before counts. */
     for (;;) {
         if (weir_dev_port_channel_signals(semaphore) > consumed) {
+            weir_arch_fence_acquire_sys();
             weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
             return WEIR_OK;
         }

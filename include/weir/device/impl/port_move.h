@@ -25,11 +25,21 @@ WEIR_FN weir_status weir_dev_port_channel_move(const weir_dev_port_channel *chan
     } else {
         weir_copy(channel->remote + remote_offset, channel->local + local_offset, bytes, coop);
     }
+    /* Unless the group always moves its bytes, no earlier request is queued: is_direct has asked. */
     if ((type & WEIR_REQUEST_SIGNAL) == 0) {
-        return ticket != NULL && leads ? weir_dev_port_channel_flush(channel, ticket) : WEIR_OK;
+        return ticket == NULL || !leads ? WEIR_OK
+               : channel->direct_always ? weir_dev_port_channel_flush(channel, ticket)
+                                        : weir_dev_port_channel_done(ticket);
     }
     weir_status status = weir_coop_sync(coop);
-    return leads && status == WEIR_OK ? weir_dev_port_channel_signal(channel, ticket) : status;
+    if (!leads || status != WEIR_OK) {
+        return status;
+    }
+    if (channel->direct_always) {
+        return weir_dev_port_channel_signal(channel, ticket);
+    }
+    weir_dev_semaphore_signal(&channel->semaphore);
+    return weir_dev_port_channel_done(ticket);
 }
 
 WEIR_FN weir_status weir_dev_port_channel_put(const weir_dev_port_channel *channel, uint64_t remote_offset,

@@ -7,10 +7,12 @@
 #include "weir/device/impl/port_post.h"
 #include "weir/device/semaphore.h"
 
-/* Signals that have arrived: those of the peer's kernels and those of its host thread. */
+/* Signals that have arrived: those of the peer's kernels and those of its host thread. A caller that acts on them
+ * calls weir_arch_fence_acquire_sys behind it. Two loads that are acquires would follow each other. */
 WEIR_FN uint64_t weir_dev_port_channel_signals(const weir_dev_semaphore *semaphore)
 {
-    return weir_arch_load_acquire_sys_u64(semaphore->inbound) + weir_arch_load_acquire_sys_u64(semaphore->inbound + 1);
+    return weir_arch_load_before_acquire_sys_u64(semaphore->inbound) +
+           weir_arch_load_before_acquire_sys_u64(semaphore->inbound + 1);
 }
 
 /* The reason why waits for the peer's signals end: WEIR_OK, the error of this channel, or WEIR_ERR_REMOTE if the peer's
@@ -44,6 +46,7 @@ WEIR_FN_COLD weir_status weir_dev_port_channel_await(const weir_dev_port_channel
             ended = weir_dev_port_channel_ended(channel);
         }
     }
+    weir_arch_fence_acquire_sys();
     return weir_dev_control_end_wait(semaphore->control, status,
                                      weir_dev_semaphore_note(semaphore, WEIR_DOING_PORT_WAIT));
 }
