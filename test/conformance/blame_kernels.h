@@ -61,6 +61,8 @@ typedef struct blame_args {
 } blame_args;
 
 const weir_kernel *blame_kernel(void);
+/* The same kernel, for CPU devices, as one that WEIR_KERNEL did not define: it sets no name. */
+const weir_kernel *blame_nameless_kernel(void);
 
 #if defined(__cplusplus)
 }

@@ -242,14 +242,14 @@ const Failure failures[] = {
 };
 
 // Makes the call in a kernel of a communicator of its own, and compares the whole text of the communicator's error.
-void expect_text(weirt_rank *rank, const Failure &failure, uint32_t deadline_ms, const std::string &text)
+void expect_text(weirt_rank *rank, const Failure &failure, uint32_t deadline_ms, const std::string &text,
+                 const weir_kernel *kernel = blame_kernel())
 {
     weirt_comm c;
     weir_grid_barrier *barrier = nullptr;
     void *stream = nullptr;
     if (weirt_comm_open_kernels(rank, deadline_ms, &c) && WEIRT_OK(rank, weir_grid_barrier_create(c.comm, &barrier)) &&
-        WEIRT_OK(rank, weir_stream_create(c.device, &stream)) &&
-        WEIRT_OK(rank, weir_kernel_load(c.device, blame_kernel()))) {
+        WEIRT_OK(rank, weir_stream_create(c.device, &stream)) && WEIRT_OK(rank, weir_kernel_load(c.device, kernel))) {
         weir_dev_grid_barrier real;
         weir_grid_barrier_device(barrier, &real);
         const auto handles = std::make_unique<Handles>(real.control);
@@ -258,7 +258,7 @@ void expect_text(weirt_rank *rank, const Failure &failure, uint32_t deadline_ms,
         if (failure.change != nullptr) {
             failure.change(handles.get());
         }
-        WEIRT_OK(rank, weir_launch(c.device, blame_kernel(), { 1, 1 }, &handles->args, nullptr, stream));
+        WEIRT_OK(rank, weir_launch(c.device, kernel, { 1, 1 }, &handles->args, nullptr, stream));
         WEIRT_OK(rank, weir_stream_wait(c.device, stream, weirt_timeout_ms()));
         WEIRT_STATUS(rank, failure.status, static_cast<weir_status>(handles->status));
         WEIRT_STATUS(rank, failure.status, weir_comm_status(c.comm));
@@ -283,7 +283,7 @@ void every_failure(weirt_rank *rank)
     }
 }
 
-// An error that a call stores without a note, and a deadline of whole seconds.
+// An error that a call stores without a note, a deadline of whole seconds, and a kernel without a name.
 void other_texts(weirt_rank *rank)
 {
     weirt_log_allow("kernel blame");
@@ -291,6 +291,11 @@ void other_texts(weirt_rank *rank)
                 KERNEL + " failed: malformed bytes");
     expect_text(rank, { BLAME_FIFO_WAIT, { 6 }, WEIR_ERR_TIMEOUT, "", nullptr }, 1000,
                 KERNEL + ": wait for request 6 of a fifo: it was not completed for 1 s");
+    weirt_log_allow("a kernel on CPU 0");
+    expect_text(
+        rank, { BLAME_FIFO_WAIT, { 6 }, WEIR_ERR_TIMEOUT, "", nullptr }, DEADLINE_MS,
+        "communicator: rank 0: a kernel on CPU 0: wait for request 6 of a fifo: it was not completed for 100 ms",
+        blame_nameless_kernel());
 }
 
 TEST(BlameCpu, EveryFailureHasItsText) { weirt_ranks_run(&weirt_stages[0], 1, every_failure, nullptr, 0); }
