@@ -624,16 +624,15 @@ bool silence_was_late(const point *p, uint32_t ranks)
     return late;
 }
 
-// Whether a rank came to rank 0 so late that rank 0 had given up, or answered a newcomer so late that the newcomer had:
-// they cannot know of the death.
+// Whether a rank came to rank 0 so late that rank 0 had given up, or rank 0 answered a rank, perhaps itself, so late
+// that this rank had: they cannot know of the death.
 bool came_late(const point *p, uint32_t ranks)
 {
     bool late = false;
     for (uint32_t i = 0; i < ranks && p->step == 0; i++) {
         const bool gave_up = std::strstr(p->text[i], "bootstrap: timeout: rank") != nullptr &&
                              std::strstr(p->text[i], "does not answer") != nullptr && !names_victim(p, i);
-        late =
-            late || gave_up || (i != 0 && p->victim != 0 && std::strstr(p->text[i], "timeout: rank 0 of") != nullptr);
+        late = late || gave_up || (p->victim != 0 && std::strstr(p->text[i], "timeout: rank 0 of") != nullptr);
     }
     return late;
 }

@@ -131,7 +131,8 @@ protected:
     void stop(Activity activity) const
     {
         const uint32_t timeout = STOP_TIMEOUT * weirt_slow();
-        setenv("WEIR_TIMEOUT_MS", std::to_string(timeout).c_str(), 1);
+        // Silence ends the waits; on a busy machine the kernels' own deadline must not come first.
+        setenv("WEIR_TIMEOUT_MS", (std::to_string(timeout) + "," + std::to_string(3 * timeout)).c_str(), 1);
         lose(activity, WEIRT_STOP, 2 * timeout);
         unsetenv("WEIR_TIMEOUT_MS");
     }
