@@ -61,7 +61,7 @@ typedef struct blame_args {
 } blame_args;
 
 const weir_kernel *blame_kernel(void);
-/* The same kernel, for CPU devices, as one that WEIR_KERNEL did not define: it sets no name. */
+/* The same kernel, but it sets no name, like a kernel that is written without WEIR_KERNEL. It runs on CPU devices. */
 const weir_kernel *blame_nameless_kernel(void);
 
 #if defined(__cplusplus)

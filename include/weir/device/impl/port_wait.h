@@ -8,7 +8,8 @@
 #include "weir/device/semaphore.h"
 
 /* Signals that have arrived: those of the peer's kernels and those of its host thread. A caller that acts on them
- * calls weir_arch_fence_acquire_sys behind it. Two loads that are acquires would follow each other. */
+ * calls weir_arch_fence_acquire_sys afterwards: one fence serves both loads. Two acquire loads would run one after the
+ * other. */
 WEIR_FN uint64_t weir_dev_port_channel_signals(const weir_dev_semaphore *semaphore)
 {
     return weir_arch_load_before_acquire_sys_u64(semaphore->inbound) +

@@ -160,7 +160,7 @@ WEIR_FN_COLD weir_status weir_dev_control_fail_in(weir_dev_control *control, wei
 
 /* weir_dev_control_fail_in for calls that return no status. It waits for no other thread, and reads the name before it
  * claims the record. Behind a call of fail_in, ptxas copies the descriptor of global memory to uniform registers for
- * each access again, which costs a put of 1 KiB 2 to 4 %: docs/notes/2026-11-27-uniform-registers.md. */
+ * each access again, which costs a put or get of 1 KiB about 3 %: docs/notes/2026-11-27-uniform-registers.md. */
 WEIR_FN_COLD void weir_dev_control_report(weir_dev_control *control, weir_status status, weir_dev_note note)
 {
     weir_arch_await_kernel_name();
