@@ -10,6 +10,7 @@ struct LargeCase {
     uint64_t bytes;  // of each rank's part; a multiple of 8
     uint64_t offset; // of sent and received data in their memories; the memory before it stays untouched
     bool registered;
+    uint32_t blocks; // limit on a GPU; 0: none
 };
 
 const char *const large_names[LARGE_OPS] = { "allreduce", "reduce_scatter", "allgather", "all_to_all" };
@@ -127,6 +128,7 @@ void large_operations(weirt_rank *rank)
     weir_collective_opts opts = {};
     opts.size = sizeof opts;
     opts.form = what->offset != 0 ? WEIR_FORM_SLOTS : WEIR_FORM_AUTO; // slots write directly to registered memory
+    opts.blocks = what->blocks;
     if (!on_gpu(rank)) {
         opts.blocks = 2;
         opts.threads = 2;
@@ -151,7 +153,7 @@ void large_operations(weirt_rank *rank)
 void run_both(const weirt_stage *stage, uint64_t bytes)
 {
     for (bool registered : { false, true }) {
-        const LargeCase what = { bytes, 0, registered };
+        const LargeCase what = { bytes, 0, registered, 0 };
         weirt_ranks_run(stage, 2, large_operations, &what, sizeof what);
     }
 }
@@ -162,8 +164,21 @@ TEST_P(Large, KernelsCompareAMegabyte) { run_both(stage(), (1 << 20) + 8); }
 
 TEST_P(Large, OffsetsBeyondFourGigabytes)
 {
-    const LargeCase what = { (1 << 20) + 8, (uint64_t{ 4 } << 30) + 4096, true };
+    const LargeCase what = { (1 << 20) + 8, (uint64_t{ 4 } << 30) + 4096, true, 0 };
     weirt_ranks_run(stage(), 2, large_operations, &what, sizeof what);
+}
+
+// By 16 to 32 blocks of a GPU warps draw chunks of registered memory, and on the CPU threads of odd ranks do. Each call
+// leaves the counter as it found it.
+TEST_P(Large, WarpsDrawChunks)
+{
+    const uint64_t bytes = std::strcmp(stage()->kind, "gpu") == 0 ? 16 << 20 : 64 << 10;
+    for (const uint32_t blocks : { 16u, 17u, 32u }) {
+        for (const uint64_t more : { 0, 8 }) {
+            const LargeCase what = { bytes + more, 0, true, blocks };
+            weirt_ranks_run(stage(), 2, large_operations, &what, sizeof what);
+        }
+    }
 }
 
 class LongLarge : public StageTest {};

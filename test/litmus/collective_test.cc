@@ -28,9 +28,10 @@ struct Registered : Pair {
     weir_dev_collective collective[RANKS] = {};
     alignas(16) uint64_t in[RANKS][RANKS * WORDS] = {};
     alignas(16) uint64_t out[RANKS][RANKS * WORDS] = {};
+    uint64_t chunk; // bytes that a thread draws; 0: each block has its range
     int wrong = 0;
 
-    Registered()
+    explicit Registered(uint64_t seed) : chunk(seed % 2 * 64)
     {
         for (uint32_t r = 0; r < RANKS; r++) {
             join_collective(collective[r], r, rank[r], state[r], differences, memory);
@@ -54,6 +55,7 @@ struct Registered : Pair {
 
 // Each rank reads the other's `in` and sums its part: reduce_scatter.
 struct Summing : Registered {
+    using Registered::Registered;
     void thread(uint32_t i)
     {
         const uint32_t r = i / SIZE;
@@ -63,6 +65,7 @@ struct Summing : Registered {
         reduce.recv = reinterpret_cast<char *>(out[r]);
         reduce.part = reduce.length = WORDS * 8;
         reduce.bytes = RANKS * WORDS * 8;
+        reduce.chunk = chunk;
         for (uint32_t k = 0; k < RANKS; k++) {
             reduce.peer_send[k] = reinterpret_cast<char *>(in[k]);
         }
@@ -80,6 +83,7 @@ struct Summing : Registered {
 
 // Each rank writes into the other's `out`, which the other has read before: allgather.
 struct Gathering : Registered {
+    using Registered::Registered;
     void thread(uint32_t i)
     {
         const uint32_t r = i / SIZE;
@@ -89,6 +93,7 @@ struct Gathering : Registered {
         move.recv = reinterpret_cast<char *>(out[r]);
         move.most = WORDS * 8;
         move.peer_recv_at = r * WORDS * 8;
+        move.chunk = chunk;
         for (uint32_t k = 0; k < RANKS; k++) {
             move.send_bytes[k] = move.recv_bytes[k] = WORDS * 8;
             move.recv_at[k] = k * WORDS * 8;
@@ -137,6 +142,7 @@ template <uint32_t N> struct AnyCalls {
         uint64_t words; // of a rank's data in a reduction of all data, else of a piece
         uint32_t root;
         bool in_place;
+        uint64_t chunk;             // bytes that a thread draws of registered memory; 0: each block has its range
         uint64_t extents[PARTS][N]; // words
         uint32_t delays[threads];
     };
@@ -178,6 +184,7 @@ template <uint32_t N> struct AnyCalls {
             (call.form == ONCE && !has_once) || (call.form == REGISTERED && !has_registered) ? SLOTS : call.form;
         call.words = 1 + draw(draw(2) != 0 ? 4 : MOST);
         call.root = draw(N);
+        call.chunk = 32 * draw(3);
         for (uint64_t(&extents)[N] : call.extents) {
             for (uint64_t &words : extents) {
                 words = draw(2) != 0 ? draw(4) : draw(PART / N + 1);
@@ -261,7 +268,7 @@ template <uint32_t N> struct AnyCalls {
             d.to = call.kind == REDUCE ? 1u << call.root : (1u << N) - 1;
         }
         d.length = d.part;
-        d.chunk = 128;
+        d.chunk = call.form == REGISTERED ? call.chunk : 128;
         for (uint32_t k = 0; k < N && call.form == REGISTERED; k++) {
             d.peer_send[k] = reinterpret_cast<char *>(call.in_place ? out[k] : in[k]);
             d.peer_recv[k] = d.to != 0 ? reinterpret_cast<char *>(out[k]) : nullptr;
@@ -288,7 +295,7 @@ template <uint32_t N> struct AnyCalls {
         d.send = reinterpret_cast<const char *>(call.in_place ? out[r] : in[r]);
         d.recv = reinterpret_cast<char *>(out[r]);
         d.most = piece;
-        d.chunk = 128;
+        d.chunk = call.form == REGISTERED ? call.chunk : 128;
         d.in_place = call.in_place;
         for (uint32_t k = 0; k < N; k++) {
             d.send_at[k] = call.kind == ALL_TO_ALL ? piece * k : 0;

@@ -226,7 +226,7 @@ typedef struct weir_dev_factor {
  * the start of each rank's memory, the same on all. */
 typedef struct weir_dev_collective {
     weir_dev_control *control;
-    uint64_t *epoch; /* calls so far, as 32.32 fixed point; then a word that is set when a call by slots has failed */
+    uint64_t *epoch; /* calls so far, as 32.32 fixed point; behind it other words of this rank (collective_call.h) */
     const uint64_t *abandoned;   /* 0; 1 once the collective is abandoned */
     const uint64_t *generations; /* of each registration: how often it has ended */
     uint64_t lives;              /* of up to two registrations that this launch uses: 8 bits for the number of each,
@@ -270,7 +270,7 @@ typedef struct weir_collective_reduce {
     uint64_t part; /* a multiple of 8 unless `to` is 0, of 16 for slots, of 120 for lines */
     uint64_t length;
     uint64_t bytes;
-    uint64_t chunk; /* for slots: bytes of a round */
+    uint64_t chunk; /* for slots: bytes of a round; for weir_collective_reduce_zero_copy: that a warp draws, or 0 */
     uint32_t to;    /* a bit for each rank */
     uint32_t apart; /* for slots: 1 and the rank that has no part, so the ranks behind it join the part before theirs */
     char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* for slots: mappings of the ranks' recv here, or NULL */

@@ -9,6 +9,17 @@
 #define MANY_BLOCKS 64u
 #define PULL_BLOCKS 64u
 
+/* Data that goes directly between buffers: of 16 to 32 blocks warps draw chunks, if the call has enough data. Fewer
+ * blocks do not fill the links, and more even out by their number. */
+#define DRAW_BLOCKS_LEAST 16u
+#define DRAW_BLOCKS_MOST 32u
+#define DRAW_BYTES ((uint64_t)16 << 20)
+#define DRAW_LEAST ((uint64_t)2 << 10) /* of a chunk */
+#define DRAW_MOST ((uint64_t)16 << 10)
+#define DRAWS 8u /* of each warp, where chunks are not shorter than DRAW_LEAST */
+#define DRAW_CPU ((uint64_t)1 << 10)
+#define WARP 32u
+
 /* Bytes of about one of `rounds` rounds, up to `most`; each column has its range of `piece` bytes. Rounds are short
  * enough that sending and taking overlap for little data too. */
 static uint64_t chunk_of(uint64_t most, uint64_t piece, uint32_t blocks, uint32_t rounds)
@@ -31,6 +42,23 @@ static uint64_t chunk_of_move(const weir_collective *collective, const weiri_ste
     return m->relay != 0 && step->recv != NULL
                ? chunk_of(DIRECT_MOST, m->most, blocks, blocks < MANY_BLOCKS ? CHUNK_ROUNDS : DIRECT_ROUNDS)
                : chunk_of(slot, m->most, blocks, CHUNK_ROUNDS);
+}
+
+/* The bytes that a warp draws at once of the `bytes` bytes that this rank moves or joins, of `all` bytes of the call.
+ * 0: each block has its range instead. On the CPU device odd ranks draw from little data on, and even ranks never do,
+ * so tests have both ways. */
+static uint64_t draw_of(const weir_collective *collective, const weiri_step *step, uint64_t bytes, uint64_t all)
+{
+    const uint32_t blocks = step->call.blocks;
+    if (!collective->warps) {
+        const bool all_send = weir_slots_columns(blocks) < WEIR_ZERO_COPY_MANY; /* also without draws */
+        return all_send && collective->device.rank % 2 != 0 && all >= DRAW_CPU ? DRAW_CPU / 4 : 0;
+    }
+    if (blocks < DRAW_BLOCKS_LEAST || blocks > DRAW_BLOCKS_MOST || all < DRAW_BYTES) {
+        return 0;
+    }
+    const uint64_t each = bytes / (blocks * (step->threads / WARP)) / DRAWS / DRAW_LEAST * DRAW_LEAST;
+    return each < DRAW_LEAST ? DRAW_LEAST : each > DRAW_MOST ? DRAW_MOST : each;
 }
 
 /* Finds the buffers of all ranks that correspond to `data`, in memory that all ranks have registered and that is mapped
@@ -80,6 +108,9 @@ weir_status weiri_local_reduce(const weir_collective *collective, const weiri_st
         /* One word covers both places: two calls of a program are unlikely to share it. */
         r->what.where += find_peers(collective, step->send, r->send, r->peer_send) * 0x9e3779b97f4a7c15u;
         kernel = WEIRI_REDUCE_ZERO_COPY;
+        /* A reduce_scatter only loads from peers, and was not faster. Among more than two ranks it was not measured. */
+        const bool draws = r->to != 0 && collective->device.ranks == 2;
+        r->chunk = draws ? draw_of(collective, step, r->length, r->bytes) : 0;
     }
     return weiri_launch_reduce(collective, step, kernel, args);
 }
@@ -99,7 +130,10 @@ weir_status weiri_local_move(const weir_collective *collective, const weiri_step
     /* In place, peers would overwrite data that this rank has not sent yet. */
     const bool direct = step->call.form == WEIR_FORM_SLOTS || step->call.form == WEIR_FORM_COPIES;
     if (direct && step->recv != NULL && !m->in_place && collective->device.ranks > 1) {
+        const uint64_t all = m->most * collective->device.ranks;
+        const bool same = step->call.kind == WEIR_ALLGATHER || step->call.kind == WEIR_BROADCAST;
         m->what.where = find_peers(collective, step->recv, m->recv, m->peer_recv);
+        m->chunk = m->relay != 0 ? m->chunk : draw_of(collective, step, same ? m->most : all, all);
     }
     if (step->call.form == WEIR_FORM_COPIES) {
         return weiri_copies_move(collective, step, args);

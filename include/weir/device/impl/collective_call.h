@@ -3,8 +3,8 @@
  * Each rank of a collective has one memory, of the same layout on all ranks, which the others map. It holds mailboxes;
  * cells of semaphores; packets; lines; slots; message slots of exchanges. Packets and lines have two sections, for data
  * and for results. A section has two halves, which calls use in turn, with room for each rank. A cell that belongs to
- * this rank alone has the epoch, a word that is set when a call by slots has failed, two words of exchanges, and a word
- * that is set when the collective is abandoned.
+ * this rank alone has the epoch, a word that is set when a call by slots has failed, two words of exchanges, the
+ * counter of draws, and a word that is set when the collective is abandoned.
  *
  * In each call a rank writes its call into a mailbox of each other rank, as packets beside the data, and compares the
  * contents of its own mailboxes. This finds ranks that call different operations. It also keeps two ranks within one

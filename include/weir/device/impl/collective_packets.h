@@ -19,7 +19,7 @@ typedef struct weir_collective_move {
     uint64_t send_range[WEIR_COLLECTIVE_RANKS]; /* for slots: weir_slots_range of each piece */
     uint64_t recv_range[WEIR_COLLECTIVE_RANKS];
     uint64_t most;                          /* the largest of send_bytes and recv_bytes */
-    uint64_t chunk;                         /* for slots: bytes of a round */
+    uint64_t chunk;                         /* for slots: bytes of a round; for zero-copy: that a warp draws, or 0 */
     uint64_t peer_recv_at;                  /* for zero-copy: place of this rank's piece in the peers' recv, */
     char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* mapped here; NULL without */
     uint32_t counted;                       /* send_bytes and recv_bytes are compared, not what.count */

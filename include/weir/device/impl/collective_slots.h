@@ -7,6 +7,7 @@
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_SLOTS_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_SLOTS_H
 
+#include "weir/device/impl/collective_draws.h"
 #include "weir/device/impl/collective_packets.h"
 
 /* The work of the calling block. */
@@ -417,30 +418,43 @@ WEIR_FN weir_status weir_slots_meet(const weir_dev_collective *c, const weir_col
     return mailbox != WEIR_NO_MAILBOX ? weir_coop_agree(weir_coop_block(coop), c->control, status) : status;
 }
 
-/* Reads and writes the ranks' memory directly, after all ranks have met; `pull` describes the memory. Each block has a
- * range of this rank's part. */
+/* Tells the other ranks that this block no longer accesses their memory, and waits until theirs have said the same. */
+WEIR_FN weir_status weir_zero_copy_end(const weir_dev_collective *c, weir_coop coop)
+{
+    const uint32_t others = weir_collective_others(c);
+    weir_collective_signal(c, WEIR_CELL_DATA, others, coop.block, coop);
+    return weir_collective_wait(c, WEIR_CELL_DATA, others, coop.block, coop);
+}
+
+/* Reads and writes the ranks' memory directly, after all ranks have met; `peer_send` describes the memory. Warps draw
+ * chunks of this rank's part, or (r->chunk 0) each block has a range of it. */
 WEIR_FN weir_status weir_collective_reduce_zero_copy(const weir_dev_collective *c, const weir_collective_reduce *r,
                                                      uint32_t dtype, uint32_t op, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    const uint32_t others = weir_collective_others(c);
-    const uint64_t range = weir_slots_range(r->length, coop.blocks);
-    const uint64_t at = coop.block * range;
     const weir_status status = weir_slots_meet(c, &r->what, NULL, NULL, 1, coop);
     if (status != WEIR_OK) {
         return weir_slots_end(c, status);
     }
+    const weir_coop group = r->chunk != 0 ? weir_draws_warp(coop) : coop;
+    const uint64_t span = r->chunk != 0 ? r->chunk : weir_slots_range(r->length, coop.blocks);
+    weir_draws draws = weir_draws_begin(r->length, r->chunk != 0 ? r->chunk : 1, coop);
+    uint64_t n = coop.block;
     weir_slots_work w;
-    w.own = r->send + c->rank * r->part + at;
     w.in = NULL;
     w.pull = r->peer_send;
-    w.pulled = c->rank * r->part + at;
-    w.place = weir_slots_place(c, r, at);
     w.slot = 0;
     w.keep = 1;
-    weir_slots_join(c, r, &w, weir_slots_part_left(r, c->rank, at, (int64_t)range), dtype, op, coop);
-    weir_collective_signal(c, WEIR_CELL_DATA, others, coop.block, coop);
-    return weir_slots_end(c, weir_collective_wait(c, WEIR_CELL_DATA, others, coop.block, coop));
+    WEIR_ROLLED
+    for (int more = r->chunk == 0 || weir_draws_next(c, &draws, coop, &n); more;
+         more = r->chunk != 0 && weir_draws_next(c, &draws, coop, &n)) {
+        const uint64_t at = n * span;
+        w.own = r->send + c->rank * r->part + at;
+        w.pulled = c->rank * r->part + at;
+        w.place = weir_slots_place(c, r, at);
+        weir_slots_join(c, r, &w, weir_slots_part_left(r, c->rank, at, (int64_t)span), dtype, op, group);
+    }
+    return weir_slots_end(c, weir_zero_copy_end(c, coop));
 }
 
 /* ---- moves ------------------------------------------------------------------------------------------------- */
@@ -632,20 +646,28 @@ WEIR_FN void weir_zero_copy_spread(const weir_dev_collective *c, const weir_coll
 }
 
 /* An allgather or a broadcast by few blocks into the peers' memory, in a kernel with many registers: all ranks get the
- * same bytes. */
+ * same bytes. Warps draw chunks of this rank's piece, or (m->chunk 0) each block has a range of it. */
 WEIR_FN weir_status weir_collective_spread(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    const uint32_t others = weir_collective_others(c);
-    const uint64_t range = weir_slots_range(m->most, coop.blocks);
-    const uint64_t first = coop.block * range;
-    weir_status status = weir_slots_meet(c, &m->what, NULL, NULL, 1, coop);
-    if (status == WEIR_OK) {
-        weir_zero_copy_spread(c, m, first, weir_least((int64_t)range, weir_left(m->recv_bytes[c->rank], first)), coop);
-        weir_collective_signal(c, WEIR_CELL_DATA, others, coop.block, coop);
-        status = weir_collective_wait(c, WEIR_CELL_DATA, others, coop.block, coop);
+    const uint64_t piece = m->recv_bytes[c->rank];
+    const weir_status status = weir_slots_meet(c, &m->what, NULL, NULL, 1, coop);
+    if (status != WEIR_OK) {
+        return weir_slots_end(c, status);
     }
-    return weir_slots_end(c, status);
+    if (m->chunk == 0) {
+        const uint64_t range = weir_slots_range(m->most, coop.blocks);
+        const uint64_t first = coop.block * range;
+        weir_zero_copy_spread(c, m, first, weir_least((int64_t)range, weir_left(piece, first)), coop);
+    } else {
+        weir_draws draws = weir_draws_begin(piece, m->chunk, coop);
+        uint64_t n;
+        while (weir_draws_next(c, &draws, coop, &n)) {
+            const uint64_t at = n * m->chunk;
+            weir_zero_copy_spread(c, m, at, weir_least((int64_t)m->chunk, weir_left(piece, at)), weir_draws_warp(coop));
+        }
+    }
+    return weir_slots_end(c, weir_zero_copy_end(c, coop));
 }
 
 /* Between two H100, half of 32 blocks sent an all_to_all of 64 MiB in 115 us, and all of them in 131. Of 9 blocks all
@@ -686,6 +708,28 @@ WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir
     return sends ? weir_collective_wait(c, WEIR_CELL_DATA, others, column, coop) : WEIR_OK;
 }
 
+/* The same in chunks that warps draw. Those that stay here lie between those for the peers: the links are busy from the
+ * first to the last. */
+WEIR_FN weir_status weir_zero_copy_draw(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
+{
+    const weir_coop warp = weir_coop_warp(coop);
+    const uint64_t chunks = (m->most + m->chunk - 1) / m->chunk; /* of the longest piece */
+    weir_draws draws = weir_draws_begin(chunks * c->ranks, 1, coop);
+    uint64_t n;
+    while (weir_draws_next(c, &draws, coop, &n)) {
+        const uint32_t to = (c->rank + 1 + (uint32_t)(n % c->ranks)) % c->ranks;
+        const uint64_t at = n / c->ranks * m->chunk;
+        const uint64_t piece = to == c->rank ? m->recv_bytes[to] : m->send_bytes[to];
+        const int64_t left = weir_least((int64_t)m->chunk, weir_left(piece, at));
+        const char *from = m->send + m->send_at[to];
+        char *out = weir_zero_copy_place(c, m, to);
+        if (left > 0 && out != from) {
+            weir_copy(out + at, from + at, (uint64_t)left, warp);
+        }
+    }
+    return weir_zero_copy_end(c, coop);
+}
+
 /* Like weir_collective_move_packets. */
 WEIR_FN weir_status weir_collective_move_slots(const weir_dev_collective *c, const weir_collective_move *m,
                                                weir_coop coop)
@@ -695,7 +739,9 @@ WEIR_FN weir_status weir_collective_move_slots(const weir_dev_collective *c, con
     weir_status status = weir_slots_meet(c, &m->what, m->counted ? m->send_bytes : NULL,
                                          m->counted ? m->recv_bytes : NULL, zero_copy, coop);
     if (status == WEIR_OK) {
-        status = zero_copy ? weir_zero_copy_move(c, m, coop) : weir_slots_move(c, m, coop);
+        status = !zero_copy      ? weir_slots_move(c, m, coop)
+                 : m->chunk == 0 ? weir_zero_copy_move(c, m, coop)
+                                 : weir_zero_copy_draw(c, m, coop);
     }
     return weir_slots_end(c, status);
 }
