@@ -186,7 +186,8 @@ weir_collective_form form_of(const weir_collective *c, uint64_t bytes)
 
 // The most bytes for each multiprocessor of an SM limit that lines carry, by operation and with registered memory.
 // There the bound of reductions grows with each multiprocessor, by half a KiB between two ranks and by 2 KiB among
-// more, and that of broadcasts which ranks pass on everywhere by 10 KiB. Lines carry at most 8 MiB, but of those
+// more, and that of broadcasts which ranks pass on everywhere by 10 KiB. Reduce_scatters among more than two ranks have
+// the same bound by all limits above 16. Lines carry at most 8 MiB, but of those
 // broadcasts what they have room for; between registered memories of four ranks pieces of at most 1 MiB of reductions
 // and 2 of moves, and of two ranks 3.5 MiB of reduce_scatters.
 TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
@@ -224,7 +225,8 @@ TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
                 const uint64_t pair = row.kind == WEIR_REDUCE_SCATTER ? 7 << 19 : eight;
                 const uint64_t piece = row.ranks == 2 ? pair : (uint64_t)(reduces ? 1 : 2) << 20;
                 const uint64_t lines = row.zero_copy ? std::min(eight, row.ranks * piece) : eight;
-                const uint64_t share = limit * ((row.kib + row.halves * limit / 2) << 10);
+                const bool fixed = row.zero_copy && row.kind == WEIR_REDUCE_SCATTER && row.ranks > 2 && limit > 16;
+                const uint64_t share = limit * ((fixed ? 140 : row.kib + row.halves * limit / 2) << 10);
                 const uint64_t most = passed_on ? share : std::min(share, lines);
                 weiri_work work = work_of(row.kind, most, most / row.ranks);
                 work.zero_copy = row.zero_copy;

@@ -90,6 +90,8 @@ uint32_t weiri_choice_limit(const weir_collective *collective)
  *     allreduce, four ranks            41    49    57    73
  *     reduce_scatter, four ranks       77    83   105   104
  *
+ * By 20, 24, 28 and 32 blocks of four ranks reduce_scatters of 4 and 16 MiB (2026-11-27) place it near 140.
+ *
  * A broadcast among four took the same time by lines and by slots at 340, 300, 500 and 450 KiB for each of 8, 16, 24
  * and 32 blocks, and in registered memory at 140, 200, 390 and 360 (2026-11-26). */
 static bool is_too_much_for_lines(const weir_collective *collective, const weiri_work *work, bool zero_copy)
@@ -98,7 +100,8 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
     const uint32_t limit = weiri_choice_limit(collective);
     const bool pair = collective->device.ranks <= 2;
     const uint64_t least = work->kind != WEIR_REDUCE_SCATTER ? 38 : pair ? 48 : 72;
-    const uint64_t reduced = least + (pair ? limit / 2 : 2 * (uint64_t)limit);
+    const bool many = work->kind == WEIR_REDUCE_SCATTER && !pair && limit > 16;
+    const uint64_t reduced = many ? 140 : least + (pair ? limit / 2 : 2 * (uint64_t)limit);
     const uint64_t moved = work->kind == WEIR_ALLGATHER ? 70 : 200;
     const uint64_t passed = (zero_copy ? 60 : 200) + 10 * (uint64_t)limit;
     const uint64_t most = passes_on(collective, work) ? passed
