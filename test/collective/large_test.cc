@@ -127,7 +127,8 @@ void large_operations(weirt_rank *rank)
     const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST, false, 0 };
     weir_collective_opts opts = {};
     opts.size = sizeof opts;
-    opts.form = what->offset != 0 ? WEIR_FORM_SLOTS : WEIR_FORM_AUTO; // slots write directly to registered memory
+    const bool direct = what->offset != 0 || what->blocks != 0; // slots write directly to registered memory
+    opts.form = direct ? WEIR_FORM_SLOTS : WEIR_FORM_AUTO;
     opts.blocks = what->blocks;
     if (!on_gpu(rank)) {
         opts.blocks = 2;
