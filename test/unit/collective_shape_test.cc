@@ -187,9 +187,9 @@ weir_collective_form form_of(const weir_collective *c, uint64_t bytes)
 // The most bytes for each multiprocessor of an SM limit that lines carry, by operation and with registered memory.
 // There the bound of reductions grows with each multiprocessor, by half a KiB between two ranks and by 2 KiB among
 // more, and that of broadcasts which ranks pass on everywhere by 10 KiB. Reduce_scatters among more than two ranks have
-// the same bound by all limits above 16. Lines carry at most 8 MiB, but of those
-// broadcasts what they have room for; between registered memories of four ranks pieces of at most 1 MiB of reductions
-// and 2 of moves, and of two ranks 3.5 MiB of reduce_scatters.
+// the same bound by all limits above 16. Lines carry at most 8 MiB, but of those broadcasts what they have room for;
+// between registered memories of four ranks pieces of at most 1 MiB of reductions and 2 of moves, and of two ranks 3.5
+// MiB of reduce_scatters.
 TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
 {
     const struct {

@@ -44,7 +44,7 @@ WEIR_FN weir_draws weir_draws_begin(uint64_t bytes, uint64_t chunk, weir_coop co
     return draws;
 }
 
-/* Sets *number to the warp's next chunk, from 0 on. Returns 0 if there is none. */
+/* Sets *number to the number of the warp's next chunk; chunks count from 0. Returns 0 when no chunk is left. */
 WEIR_FN int weir_draws_next(const weir_dev_collective *c, weir_draws *draws, weir_coop coop, uint64_t *number)
 {
     const int leads = weir_coop_warp(coop).rank == 0;
