@@ -41,8 +41,10 @@ static weiri_block *imports;
 
 static void list_block(weiri_block *block)
 {
+    static uint64_t listed;
     (void)pthread_mutex_lock(&blocks_mutex);
     block->uses = 1;
+    block->number = ++listed;
     block->next = allocations;
     allocations = block;
     (void)pthread_mutex_unlock(&blocks_mutex);
@@ -67,6 +69,28 @@ static bool is_imported(const weir_device *device, const void *pointer, uint64_t
                 offset < block->size && bytes <= block->size - offset;
     }
     (void)pthread_mutex_unlock(&blocks_mutex);
+    return found;
+}
+
+bool weiri_device_identify(const weir_device *device, const void *pointer, weiri_allocation *out)
+{
+    bool found = false;
+    (void)pthread_mutex_lock(&blocks_mutex);
+    for (const weiri_block *block = allocations; block != NULL && !found; block = block->next) {
+        const uint64_t offset = (uintptr_t)pointer - (uintptr_t)block->pointer;
+        found = block->device->ops == device->ops && block->device->info.index == device->info.index &&
+                offset < block->size;
+        if (found) {
+            out->id = block->number << 1;
+            out->base = (char *)block->pointer;
+            out->bytes = block->size;
+        }
+    }
+    (void)pthread_mutex_unlock(&blocks_mutex);
+    if (!found && device->ops->identify != NULL && device->ops->identify(device, pointer, out)) {
+        out->id = out->id << 1 | 1;
+        found = true;
+    }
     return found;
 }
 

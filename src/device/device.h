@@ -43,10 +43,18 @@ typedef struct weiri_block {
     void *native;     /* belongs to the backend */
     /* Of device.c. An allocation that this process has imported too is freed after the last of these blocks. */
     uint32_t uses;             /* of an allocation: itself, and the imports */
+    uint64_t number;           /* of an allocation: how many this process had made */
     struct weiri_block *whole; /* of an import: the allocation of this process, or NULL */
     struct weiri_block *next;  /* in the list of allocations, or of imports */
     struct weiri_block *next_kept;
 } weiri_block;
+
+/* A whole allocation of this process. */
+typedef struct weiri_allocation {
+    uint64_t id; /* never used twice in this process */
+    char *base;
+    uint64_t bytes;
+} weiri_allocation;
 
 typedef struct weiri_device_ops {
     const char *kind;  /* "gpu" */
@@ -94,6 +102,10 @@ typedef struct weiri_device_ops {
     /* Whether the pointer is in memory of this kind of device; sets *out if it is. Opens nothing, loads nothing, never
      * fails. NULL for a kind without devices. */
     bool (*locate)(const void *pointer, weir_device_place *out);
+
+    /* Finds the allocation of the user, in this device's memory, that has the pointer. False if other processes cannot
+     * map it, or the driver has no id for it. NULL for a kind whose allocations have no ids. */
+    bool (*identify)(const weir_device *device, const void *pointer, weiri_allocation *out);
 
     /* Blocking. */
     weir_status (*copy)(weir_device *device, void *dst, const void *src, uint64_t bytes);
@@ -175,6 +187,8 @@ weir_status weiri_device_import(weir_device *device, const weiri_export *peer, b
                                 weiri_block **out);
 /* Whether the device can access all of the range: it is mapped memory of a peer, or it could be registered. */
 weir_status weiri_device_check_access(weir_device *device, void *pointer, uint64_t bytes);
+/* Finds the allocation that has the pointer: weir's own, or one for which the device's driver has an id. */
+bool weiri_device_identify(const weir_device *device, const void *pointer, weiri_allocation *out);
 /* As the ops of these names, whose `outside` is set. */
 weir_status weiri_event_record_outside(weir_device *device, void *event, void *stream);
 weir_status weiri_stream_wait_event_outside(weir_device *device, void *stream, void *event);

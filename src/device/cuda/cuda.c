@@ -565,6 +565,7 @@ const weiri_device_ops weiri_cuda_ops = {
     .reach = cuda_reach,
     .keeps_lines = cuda_keeps_lines,
     .locate = weiri_cuda_locate,
+    .identify = weiri_cuda_identify,
     .copy = weiri_cuda_copy,
     .fill = weiri_cuda_fill,
     .copy_async = weiri_cuda_copy_async,

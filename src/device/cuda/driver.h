@@ -190,6 +190,7 @@ weir_status weiri_cuda_import(weir_device *device, const weiri_export *peer, boo
 void weiri_cuda_release(weiri_block *block);
 /* The op of this name: cuda/locate.c. */
 bool weiri_cuda_locate(const void *pointer, weir_device_place *out);
+bool weiri_cuda_identify(const weir_device *device, const void *pointer, weiri_allocation *out);
 weir_status weiri_cuda_dmabuf(weir_device *device, const weiri_block *block, int *fd, uint64_t *offset);
 weir_status weiri_cuda_map_registers(weir_device *device, void *registers, uint64_t bytes, weiri_block **out);
 weir_status weiri_cuda_copy(weir_device *device, void *dst, const void *src, uint64_t bytes);

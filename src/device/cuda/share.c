@@ -314,6 +314,51 @@ weir_status weiri_cuda_wrap(weir_device *device, void *pointer, uint64_t bytes, 
     return WEIR_OK;
 }
 
+/* ---- identify --------------------------------------------------------------------------------------- */
+
+/* In the entered context. */
+static bool identify(const weir_device *device, CUdeviceptr pointer, weiri_allocation *out)
+{
+    /* The driver writes 1 to 8 bytes of each. */
+    uint64_t type = 0;
+    uint64_t ordinal = 0;
+    uint64_t legacy_ipc = 0;
+    uint64_t managed = 0;
+    uint64_t pool = 0;
+    uint64_t id = 0;
+    CUpointer_attribute attributes[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                         CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                                         CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                         CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+                                         CU_POINTER_ATTRIBUTE_BUFFER_ID };
+    void *values[] = { &type, &ordinal, &legacy_ipc, &managed, &pool, &id };
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    if (weiri_cuda.cuPointerGetAttributes((unsigned)(sizeof attributes / sizeof attributes[0]), attributes, values,
+                                          pointer) != CUDA_SUCCESS ||
+        type != CU_MEMORYTYPE_DEVICE || (int32_t)(uint32_t)ordinal != weiri_cuda_native(device)->ordinal ||
+        legacy_ipc == 0 || managed != 0 || pool != 0 || id == 0 ||
+        weiri_cuda.cuMemGetAddressRange(&base, &bytes, pointer) != CUDA_SUCCESS || pointer - base >= bytes) {
+        return false;
+    }
+    out->id = id;
+    out->base = weiri_cuda_pointer(base);
+    out->bytes = bytes;
+    return true;
+}
+
+bool weiri_cuda_identify(const weir_device *device, const void *pointer, weiri_allocation *out)
+{
+    CUstreamCaptureMode mode;
+    if (weiri_cuda_enter(device, &mode) != WEIR_OK) {
+        return false;
+    }
+    const bool found = identify(device, (CUdeviceptr)(uintptr_t)pointer, out);
+    weiri_cuda_leave(mode);
+    return found;
+}
+
 /* ---- import ----------------------------------------------------------------------------------------- */
 
 /* Gives this device access to memory of another GPU of the process. cuMem memory is opened as a whole. */
