@@ -241,6 +241,48 @@ weir_status weiri_team_agree(weiri_team *team, weiri_team *across, const char *c
     return all.status == WEIR_OK ? WEIR_OK : weiri_fail(all.status, "%s", all.text);
 }
 
+/* ---- words that differ ---------------------------------------------------------------------------------------- */
+
+typedef struct telling {
+    weiri_team *team;
+    uint64_t (*told)[WEIRI_TEAM_WORDS];
+    weiri_op_message message;
+} telling;
+
+static weir_status read_words(weir_future *future)
+{
+    uint64_t *words = (uint64_t *)future->out;
+    weiri_reader r = weiri_reader_init(future->payload, future->payload_bytes);
+    for (uint32_t i = 0; i < WEIRI_TEAM_WORDS; i++) {
+        words[i] = weiri_read_u64(&r);
+    }
+    return weiri_reader_done(&r) && future->handle_count == 0
+               ? WEIR_OK
+               : weiri_fail(WEIR_ERR_CORRUPT, "malformed words of rank %u", future->peer);
+}
+
+static weir_status begin_telling(void *context, uint32_t index, weir_future **future)
+{
+    const telling *t = (const telling *)context;
+    const uint32_t peer = t->team->ranks[index];
+    const weir_status status = weiri_exchange_expect(t->team->comm, peer, t->team->tag, WEIRI_OP_TEAM, read_words, NULL,
+                                                     NULL, t->told[index], future);
+    return status == WEIR_OK ? weiri_exchange_send(t->team->comm, peer, t->team->tag, &t->message) : status;
+}
+
+weir_status weiri_team_tell(weiri_team *team, const char *call, const uint64_t mine[WEIRI_TEAM_WORDS],
+                            uint64_t told[][WEIRI_TEAM_WORDS])
+{
+    uint8_t payload[WEIRI_TEAM_WORDS * sizeof(uint64_t)];
+    weiri_writer w = weiri_writer_init(payload, sizeof payload);
+    for (uint32_t i = 0; i < WEIRI_TEAM_WORDS; i++) {
+        weiri_write_u64(&w, mine[i]);
+        told[team->rank][i] = mine[i];
+    }
+    telling context = { team, told, { WEIRI_OP_TEAM, payload, w.size, { NULL, NULL }, 0 } };
+    return weiri_team_each(team, call, begin_telling, &context);
+}
+
 /* ---- connections and memory ---------------------------------------------------------------------------------- */
 
 typedef struct connecting {

@@ -14,7 +14,7 @@
  * them is waited for. After each step the members agree: an error of one is the status of all.
  *
  * Threads:   one thread at a time for each team.
- * Blocking:  agree, connect, share, each: with the communicator's timeout.
+ * Blocking:  agree, tell, connect, share, each: with the communicator's timeout.
  * Ownership: the caller keeps the communicator, and each memory that it shares, until the team is closed.
  * Errors:    a text begins with the name of the call that the caller passes, and names the rank at fault. */
 #ifndef WEIRI_WINDOW_TEAM_H
@@ -74,6 +74,10 @@ void weiri_team_close(weiri_team *team);
  * A rank that knows of an error returns at once, unless `waits` is set. With `waits` it returns when all members have
  * ended the step. A step in which members map each other's memory must end with `waits`. */
 weir_status weiri_team_agree(weiri_team *team, weiri_team *across, const char *call, weir_status mine, bool waits);
+
+/* Sends `mine` to each other member, and receives theirs: told[k] has the words of member k, also of this rank. */
+weir_status weiri_team_tell(weiri_team *team, const char *call, const uint64_t mine[WEIRI_TEAM_WORDS],
+                            uint64_t told[][WEIRI_TEAM_WORDS]);
 
 /* Connects to each other member, over the transport of `opts`. */
 weir_status weiri_team_connect(weiri_team *team, const char *call, const weir_connection_opts *opts);
