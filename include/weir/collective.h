@@ -32,16 +32,16 @@
  * divided once.
  *
  * Threads:   one thread at a time per collective; distinct collectives are independent.
- * Blocking:  create, register, deregister; the one operation in which the staging grows (opts.staging_bytes);
- *            kernels, with the communicator's deadline.
+ * Blocking:  create, register, deregister, unmap; the one operation in which the staging grows (opts.staging_bytes);
+ *            recorded operations with opts.map_recorded; kernels, with the communicator's deadline.
  * Ownership: keeps references on comm, and on registered memories. Destroy when no rank's kernels use it any more, or
  *            abandon.
  * Errors:    WEIR_ERR_INVALID (with the reason), WEIR_ERR_UNSUPPORTED (hosts of different numbers of ranks; an
  *            operation that does not work between hosts), WEIR_ERR_LIMIT (more than WEIR_COLLECTIVE_RANKS ranks of a
  *            host, or WEIR_COLLECTIVE_HOSTS hosts; a form without room for the data), WEIR_ERR_MISMATCH,
- *            WEIR_ERR_BUSY (deregister), WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_TIMEOUT, the communicator's error.
- *            An operation that returns an error has launched nothing, and the other ranks wait. Between hosts, an error
- *            of the device may come after the first launch, which has used recv. */
+ *            WEIR_ERR_BUSY (deregister, unmap), WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_TIMEOUT, the communicator's
+ * error. An operation that returns an error has launched nothing, and the other ranks wait. Between hosts, an error of
+ * the device may come after the first launch, which has used recv. */
 #ifndef WEIR_COLLECTIVE_H
 #define WEIR_COLLECTIVE_H
 
@@ -92,6 +92,15 @@ typedef struct weir_collective_opts {
     bool order_streams;        /* operations on several streams run one after the other, in the order of the calls; the
                                   launch of a graph counts where it is made. Each kernel costs an event. Kernels of
                                   the caller are not ordered. Not needed where all operations use one stream */
+    bool map_recorded;         /* recorded calls map ordinary buffers; the same on all ranks. An allgather, broadcast or
+                                  all_to_all of large data inside a host, and with an SM limit an allreduce or
+                                  reduce_scatter, then goes directly between the ranks' buffers, wherever they lie.
+                                  Such a call waits on the host until all ranks have recorded it. The allocations stay
+                                  mapped until weir_collective_unmap or the collective's end: do not free them before.
+                                  A call is recorded as without the option if it is an all_to_all in place; if the
+                                  buffer of one rank is not in memory of weir_device_allocate, weir_memory_allocate or
+                                  cudaMalloc; if the ranks' buffers differ in address modulo 128; or if it needs more
+                                  than 64 mappings. A mapping is a set of allocations, one of each rank */
 } weir_collective_opts;
 
 /* Every rank of the group calls it, and creates its collectives in the same order. If one rank fails, all ranks return
@@ -152,7 +161,7 @@ typedef struct weir_factor {
 WEIR_API WEIR_NODISCARD weir_status weir_collective_set_factor(weir_collective *collective, const weir_factor *factor);
 
 /* Every rank of the group registers a memory of its own, all of the same size, in the same order; it stays registered
- * until deregister or the collective's end. At most 255 at a time; WEIR_ERR_LIMIT. An error of one rank reaches all
+ * until deregister or the collective's end. At most 254 at a time; WEIR_ERR_LIMIT. An error of one rank reaches all
  * ranks, as in create.
  *
  * Inside a host, large data goes straight between registered memories, without staging, if it has the same offset in
@@ -168,6 +177,10 @@ WEIR_API WEIR_NODISCARD weir_status weir_collective_register(weir_collective *co
  * must have ended.
  * WEIR_ERR_MISMATCH if the ranks name different registrations. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_deregister(weir_collective *collective, weir_memory *memory);
+/* Every rank of the group ends all mappings of opts.map_recorded, in the same order as all calls. The buffers may then
+ * be freed. Graphs that were recorded with them, WEIR_ERR_BUSY, and streams: as in deregister. Calls that are recorded
+ * later map their buffers anew. */
+WEIR_API WEIR_NODISCARD weir_status weir_collective_unmap(weir_collective *collective);
 
 WEIR_API WEIR_NODISCARD weir_status weir_allreduce(weir_collective *collective, const void *send, void *recv,
                                                    uint64_t count, weir_dtype dtype, weir_op op, void *stream);

@@ -490,8 +490,8 @@ void one_grows_alone(weirt_rank *rank)
             WEIRT_TEXT(rank, "rank 0: weir_allreduce of 400 bytes: nothing came from rank 1");
         } else {
             WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, called);
-            WEIRT_TEXT(rank, "rank 0 did not call weir_collective_create, weir_collective_register or a call in which "
-                             "the staging grows within ");
+            WEIRT_TEXT(rank, "rank 0 did not call weir_collective_create, weir_collective_register or a call that "
+                             "grows the staging or maps buffers within ");
         }
         WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, 0));
         WEIRT_EXPECT(rank, rank->rank == 1 || weir_comm_status(b.comm.comm) < 0); // its kernel met nobody

@@ -192,7 +192,7 @@ const Failure failures[] = {
     { BLAME_DEREGISTERED,
       {},
       WEIR_ERR_INVALID,
-      "collective, on memory that was deregistered: invalid argument",
+      "collective, on memory that was deregistered or unmapped: invalid argument",
       nullptr },
     { BLAME_WINDOW_AT, { 2 }, WEIR_ERR_RANGE, "window: rank at index 2 of a device with 2 ranks", nullptr },
     { BLAME_WINDOW_PUT, { 4, 0, 0, 8 }, WEIR_ERR_RANGE, "window: rank 4 of 4", nullptr },

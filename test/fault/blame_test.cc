@@ -80,8 +80,8 @@ void deadlines_name_the_call(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_semaphore_create(connection, 4, nullptr, &other));
         WEIRT_TEXT(rank, "rank 1 did not call weir_semaphore_create within 150 ms (operation 2 with tag 4)");
         WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_collective_create(c.comm, nullptr, &collective));
-        WEIRT_TEXT(rank, "rank 1 did not call weir_collective_create, weir_collective_register or a call in which "
-                         "the staging grows within 150 ms (for a collective)");
+        WEIRT_TEXT(rank, "rank 1 did not call weir_collective_create, weir_collective_register or a call that grows "
+                         "the staging or maps buffers within 150 ms (for a collective)");
         WEIRT_EXPECT(rank, std::strstr(weir_last_error(), "with tag") == nullptr);
     }
     weirt_barrier(rank);

@@ -72,6 +72,7 @@ const row rows[] = {
     INVALID(weir_collective_choose, nullptr, nullptr, nullptr, nullptr),
     INVALID(weir_collective_create, nullptr, nullptr, nullptr),
     INVALID(weir_collective_deregister, nullptr, nullptr),
+    INVALID(weir_collective_unmap, nullptr),
     INVALID(weir_collective_describe, nullptr, nullptr, static_cast<weir_collective_form>(0), nullptr, 0, nullptr),
     NOTHING(weir_collective_destroy, nullptr),
     ZEROED(weir_dev_collective, weir_collective_device, nullptr, out),

@@ -98,7 +98,7 @@ enum {
     WEIR_DOING_HALO_WAIT = 33,      /* waits for a neighbour's part: [its index] */
     WEIR_DOING_HALO_GROUP = 34,     /* lines by a block that is not whole warps: [threads of the block] */
     WEIR_DOING_ABANDONED = 35,      /* starts an operation of an abandoned collective: as WEIR_DOING_COLLECTIVE */
-    WEIR_DOING_DEREGISTERED = 36,   /* starts an operation on memory that was deregistered: the same */
+    WEIR_DOING_DEREGISTERED = 36,   /* starts an operation on memory that was deregistered or unmapped: the same */
     WEIR_DOINGS
 };
 

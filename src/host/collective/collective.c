@@ -197,7 +197,10 @@ static weir_status take_opts(weir_collective *collective, weir_collective_opts *
     collective->check_pointers = opts->check_pointers;
     *bytes = lay_out(&collective->device, collective->sm_limit, staging,
                      opts->staging_bytes == 0 ? &first_shares : shares_of(staging));
-    const weir_status status = opts->order_streams ? weiri_order_open(collective) : WEIR_OK;
+    weir_status status = opts->order_streams ? weiri_order_open(collective) : WEIR_OK;
+    if (status == WEIR_OK && opts->map_recorded) {
+        status = weiri_map_open(collective);
+    }
     return status == WEIR_OK && env.collective_table_set ? weiri_tuning_read(collective, env.collective_table) : status;
 }
 
@@ -210,7 +213,7 @@ static void set_words(weir_collective *collective, const weir_collective_opts *o
                                                device->packet_room,
                                                device->line_room,
                                                device->slot_bytes,
-                                               collective->form,
+                                               (uint64_t)opts->map_recorded << 32 | collective->form,
                                                device->message_bytes,
                                                hash_rows(collective) };
     memcpy(collective->host.words, words, sizeof words);
@@ -322,6 +325,7 @@ void weiri_collective_close(weir_collective *collective, bool keeps)
         weiri_comm_remove_error_hook(collective->comm, &collective->error_hook);
     }
     weiri_registrations_close(collective);
+    weiri_map_close(collective);
     weiri_life_close(collective, keeps);
     weiri_free(collective->rows);
     weiri_order_close(collective);

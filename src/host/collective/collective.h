@@ -3,6 +3,7 @@
  *     call.c     the public call: checks its arguments, makes a request
  *     parts.c    the same for many parts, with their plan
  *     plan.c     the steps of a request: one inside the host, or several inside it and over the rails
+ *     map.c      maps the ordinary buffers of recorded calls
  *     grow.c     adds staging before the first step that needs more
  *     choice.c   the form and the shape of a step inside the host
  *     local.c    describes a step inside the host for its kernel
@@ -29,8 +30,8 @@
 /* ---- the collective (collective.c) ----------------------------------------------------------------------------- */
 
 #define WEIRI_ALGORITHMS 8u /* of users */
-/* Registered memories: the word that ranks compare has 8 bits for the number of each. */
-#define WEIRI_REGISTERED_MOST 255u
+/* Registered memories. A kernel knows the number of each in 8 bits; 0 is none, and 255 stands for all mappings. */
+#define WEIRI_REGISTERED_MOST 254u
 
 /* Kinds beyond those of weir_collective_kind. */
 enum {
@@ -81,6 +82,27 @@ typedef struct weiri_growth {
     weiri_team_memory memory;
 } weiri_growth;
 
+/* Where a buffer lies in the others' memories, compared with this rank's. */
+typedef struct weiri_shift {
+    uint64_t bytes[WEIR_COLLECTIVE_RANKS]; /* further in rank k's memory; all 0 in registered memory */
+    uint64_t digest;                       /* of all ranks' places in a mapping; 0 in registered memory */
+} weiri_shift;
+
+/* Mappings: a word has a bit for each. */
+#define WEIRI_MAPPINGS_MOST 64u
+
+/* An allocation of each rank, mapped by the others for recorded calls. */
+typedef struct weiri_mapping {
+    weiri_team_memory memory;
+    uint64_t id; /* of this rank's allocation */
+    bool failed; /* on one rank: no rank uses it */
+} weiri_mapping;
+
+typedef struct weiri_map {
+    weiri_mapping *at; /* WEIRI_MAPPINGS_MOST; NULL without opts.map_recorded */
+    uint32_t count;    /* the same on all ranks */
+} weiri_map;
+
 typedef struct weiri_order weiri_order; /* order.c */
 typedef struct weiri_life weiri_life;   /* life.c */
 
@@ -105,6 +127,7 @@ struct weir_collective {
     weiri_rails rails;
     weiri_team_memory *registered; /* memories of weir_collective_register */
     uint32_t registered_count;
+    weiri_map map;
     weiri_life *life;
     weiri_order *order;    /* of opts.order_streams; NULL without it */
     bool check_pointers;   /* opts.check_pointers */
@@ -202,6 +225,23 @@ bool weiri_op_scales(uint32_t dtype);
 weir_status weiri_check_span(const weir_collective *collective, const char *name, const char *which, weiri_span what,
                              uint32_t element);
 
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+/* A step inside a host. */
+typedef struct weiri_step {
+    weiri_call call; /* the call that ranks compare; call.form, call.blocks */
+    uint64_t count;  /* and the number of elements are those of the step */
+    uint32_t dtype; /* type and operation of a reduction's kernel; an average of integers between hosts adds words of */
+    uint32_t op;    /* 64 bits */
+    uint32_t threads;
+    const weiri_team_memory *send; /* registered memory that has all of send, or of recv; NULL if none has. For
+                                      an exchange: two memories of receives */
+    const weiri_team_memory *recv;
+    weiri_shift send_shift; /* of mapped memory; all 0 otherwise */
+    weiri_shift recv_shift;
+    void *stream;
+} weiri_step;
+
 /* ---- plan.c ---------------------------------------------------------------------------------------------------- */
 
 /* The registered memory that has all of [data, data + bytes), or NULL. NULL on all ranks if `bytes` is 0. */
@@ -268,6 +308,17 @@ weir_status weiri_choose(const weir_collective *collective, const weiri_work *wo
 weir_status weiri_choose_step(weir_collective *collective, const weiri_work *work, const char *name, bool part_of_many,
                               weir_collective_form *form, weir_shape *shape);
 
+/* ---- map.c ----------------------------------------------------------------------------------------------------- */
+
+/* For opts.map_recorded. close also undoes a failed open. */
+weir_status weiri_map_open(weir_collective *collective);
+void weiri_map_close(weir_collective *collective);
+/* Maps the buffers of all ranks, of `bytes` bytes, that a recorded call could use directly and that are not registered,
+ * and sets them in *step. Sets none if one of them cannot be mapped. All ranks of the host call it, and wait for each
+ * other. WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT, the communicator's error. */
+weir_status weiri_map_buffers(weir_collective *collective, const char *name, const weir_collective_request *q,
+                              uint64_t bytes, weiri_step *step);
+
 /* ---- grow.c ---------------------------------------------------------------------------------------------------- */
 
 /* Lets the staging grow, unless the stream records a graph. All ranks call it before an operation, here `name`. If it
@@ -280,19 +331,6 @@ weir_status weiri_grow_between(weir_collective *collective, const char *name, ui
 void weiri_growth_close(weir_collective *collective);
 
 /* ---- local.c --------------------------------------------------------------------------------------------------- */
-
-/* A step inside a host. */
-typedef struct weiri_step {
-    weiri_call call; /* the call that ranks compare; call.form, call.blocks */
-    uint64_t count;  /* and the number of elements are those of the step */
-    uint32_t dtype; /* type and operation of a reduction's kernel; an average of integers between hosts adds words of */
-    uint32_t op;    /* 64 bits */
-    uint32_t threads;
-    const weiri_team_memory *send; /* registered memory that has all of send, or of recv; NULL if none has. For
-                                      an exchange: two memories of receives */
-    const weiri_team_memory *recv;
-    void *stream;
-} weiri_step;
 
 /* Completes a reduction for kernels with this handle. Its caller has filled send, recv, part, length, bytes and to. */
 void weiri_local_describe(const weir_collective *collective, const weir_dev_collective *device, const weiri_step *step,
@@ -350,7 +388,7 @@ void weiri_life_used(const weir_collective *collective, void *stream);
  * "a stream still has work". May take a millisecond for each. Without `foreign`, streams that weir did not make are not
  * asked: they may be destroyed. */
 const char *weiri_life_work(const weir_collective *collective, bool foreign);
-/* Before the first registration. */
+/* Before the first registration or mapping. */
 weir_status weiri_life_prepare_registrations(weir_collective *collective);
 /* Exchanges may use registration `index` from here on. */
 weir_status weiri_life_begin_registration(weir_collective *collective, uint32_t index);
@@ -360,6 +398,9 @@ weir_status weiri_life_end_registration(weir_collective *collective, uint32_t in
 const uint64_t *weiri_life_bases(const weir_collective *collective);
 /* Number and generation of a registration, as in weir_dev_collective.lives; 0 for NULL. */
 uint64_t weiri_life_of(const weir_collective *collective, const weiri_team_memory *memory);
+/* The same for all mappings: their kernels end in an error from end_mappings on. */
+weir_status weiri_life_end_mappings(weir_collective *collective);
+uint64_t weiri_life_of_mappings(const weir_collective *collective);
 
 /* ---- order.c --------------------------------------------------------------------------------------------------- */
 

@@ -38,10 +38,13 @@ static void set_handle(const weir_collective *collective, const weir_dev_collect
     handle->count = what->count;
 }
 
-/* The registrations that a step names, which its kernel checks. */
+/* The registrations that a step names, or all mappings, which its kernel checks. */
 static uint64_t lives_named(const weir_collective *collective, const weiri_step *step)
 {
-    return weiri_life_of(collective, step->send) | weiri_life_of(collective, step->recv) << 32;
+    const uint64_t mappings = weiri_life_of_mappings(collective);
+    const uint64_t send = step->send_shift.digest != 0 ? mappings : weiri_life_of(collective, step->send);
+    const uint64_t recv = step->recv_shift.digest != 0 ? mappings : weiri_life_of(collective, step->recv);
+    return send | recv << 32;
 }
 
 /* The same of a step that names them, but may not use them. */

@@ -13,9 +13,10 @@
 #include "src/host/base/log.h"
 #include "src/host/collective/collective.h"
 
-#define ABANDONED_WORD 8u /* of the cell, behind the words of kernels */
-#define IDLE_MS 1u        /* a stream whose work does not end in this time is busy */
-#define GENERATION_CELLS (WEIRI_REGISTERED_MOST * sizeof(uint64_t) / WEIR_CELL_BYTES + 1)
+#define ABANDONED_WORD 8u              /* of the cell, behind the words of kernels */
+#define IDLE_MS 1u                     /* a stream whose work does not end in this time is busy */
+#define MAPPINGS WEIRI_REGISTERED_MOST /* the index of the generation of all mappings */
+#define GENERATION_CELLS ((MAPPINGS + 1) * sizeof(uint64_t) / WEIR_CELL_BYTES + 1)
 #define BASE_BYTES (WEIR_COLLECTIVE_RANKS * sizeof(uint64_t)) /* of a registration: where its memories are mapped */
 #define REGISTRATION_CELLS \
     (GENERATION_CELLS + (WEIRI_REGISTERED_MOST * BASE_BYTES + WEIR_CELL_BYTES - 1) / WEIR_CELL_BYTES)
@@ -33,9 +34,9 @@ typedef struct used_stream {
 } used_stream;
 
 struct weiri_life {
-    uint64_t cell;                         /* offset in the device slab */
-    uint64_t generations;                  /* the same, once device.generations is set; the bases are behind them */
-    uint32_t ended[WEIRI_REGISTERED_MOST]; /* the generation of each registration */
+    uint64_t cell;                /* offset in the device slab */
+    uint64_t generations;         /* the same, once device.generations is set; the bases are behind them */
+    uint32_t ended[MAPPINGS + 1]; /* the generation of each registration, and of the mappings */
     used_stream *streams;
     uint32_t count;
     weiri_leaver leaver;
@@ -153,27 +154,36 @@ weir_status weiri_life_begin_registration(weir_collective *collective, uint32_t 
     return write_bases(collective, index, false);
 }
 
-weir_status weiri_life_end_registration(weir_collective *collective, uint32_t index)
+/* Begins the next generation at `index`. */
+static weir_status end_generation(weir_collective *collective, uint32_t index)
 {
     uint64_t *word =
         (uint64_t *)weiri_slab_device(collective->comm->slabs.device.memory, collective->life->generations) + index;
     const uint64_t now = collective->life->ended[index] + 1;
-    weir_status status = weir_device_copy(collective->comm->device, word, &now, sizeof now);
-    if (status == WEIR_OK) {
-        collective->life->ended[index]++;
-        status = write_bases(collective, index, true);
-    }
+    const weir_status status = weir_device_copy(collective->comm->device, word, &now, sizeof now);
+    collective->life->ended[index] += status == WEIR_OK;
     return status;
+}
+
+weir_status weiri_life_end_registration(weir_collective *collective, uint32_t index)
+{
+    const weir_status status = end_generation(collective, index);
+    return status == WEIR_OK ? write_bases(collective, index, true) : status;
+}
+
+weir_status weiri_life_end_mappings(weir_collective *collective) { return end_generation(collective, MAPPINGS); }
+
+static uint64_t life_of(const weir_collective *collective, uint32_t index)
+{
+    return (uint64_t)(index + 1) | (uint64_t)(collective->life->ended[index] & 0xffffff) << 8;
 }
 
 uint64_t weiri_life_of(const weir_collective *collective, const weiri_team_memory *memory)
 {
-    if (memory == NULL) {
-        return 0;
-    }
-    const uint32_t index = (uint32_t)(memory - collective->registered);
-    return (uint64_t)(index + 1) | (uint64_t)(collective->life->ended[index] & 0xffffff) << 8;
+    return memory == NULL ? 0 : life_of(collective, (uint32_t)(memory - collective->registered));
 }
+
+uint64_t weiri_life_of_mappings(const weir_collective *collective) { return life_of(collective, MAPPINGS); }
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 

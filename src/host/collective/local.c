@@ -61,16 +61,16 @@ static uint64_t draw_of(const weir_collective *collective, const weiri_step *ste
     return each < DRAW_LEAST ? DRAW_LEAST : each > DRAW_MOST ? DRAW_MOST : each;
 }
 
-/* Finds the buffers of all ranks that correspond to `data`, in memory that all ranks have registered and that is mapped
- * here. Returns the word that the ranks compare, which is not 0. */
-static uint64_t find_peers(const weir_collective *collective, const weiri_team_memory *memory, const char *data,
-                           char **peers)
+/* Finds the buffers of all ranks that correspond to `data`, in memory that all ranks have registered or mapped. Returns
+ * the word that the ranks compare, which is not 0. */
+static uint64_t find_peers(const weir_collective *collective, const weiri_team_memory *memory, const weiri_shift *shift,
+                           const char *data, char **peers)
 {
     const uint64_t offset = (uintptr_t)data - (uintptr_t)weir_memory_pointer(memory->local);
     for (uint32_t k = 0; k < collective->device.ranks; k++) {
-        peers[k] = (char *)weir_memory_pointer(weiri_team_memory_of(memory, k)) + offset;
+        peers[k] = (char *)weir_memory_pointer(weiri_team_memory_of(memory, k)) + offset + shift->bytes[k];
     }
-    return (uint64_t)(memory - collective->registered + 1) << 56 | offset;
+    return shift->digest != 0 ? shift->digest : (uint64_t)(memory - collective->registered + 1) << 56 | offset;
 }
 
 static void set_what(const weiri_step *step, weir_collective_what *what)
@@ -87,7 +87,7 @@ void weiri_local_describe(const weir_collective *collective, const weir_dev_coll
     set_what(step, &r->what);
     r->chunk = chunk_of(device->slot_bytes, r->length, step->call.blocks, CHUNK_ROUNDS);
     if (step->call.form == WEIR_FORM_SLOTS && step->recv != NULL) {
-        r->what.where = find_peers(collective, step->recv, r->recv, r->peer_recv);
+        r->what.where = find_peers(collective, step->recv, &step->recv_shift, r->recv, r->peer_recv);
     }
 }
 
@@ -106,7 +106,8 @@ weir_status weiri_local_reduce(const weir_collective *collective, const weiri_st
     weiri_local_describe(collective, collective->now, step, r);
     if (pulls(step, r)) {
         /* One word covers both places: two calls of a program are unlikely to share it. */
-        r->what.where += find_peers(collective, step->send, r->send, r->peer_send) * 0x9e3779b97f4a7c15u;
+        r->what.where +=
+            find_peers(collective, step->send, &step->send_shift, r->send, r->peer_send) * 0x9e3779b97f4a7c15u;
         kernel = WEIRI_REDUCE_ZERO_COPY;
         /* A reduce_scatter only loads from peers, and was not faster. Among more than two ranks it was not measured. */
         const bool draws = r->to != 0 && collective->device.ranks == 2;
@@ -132,7 +133,7 @@ weir_status weiri_local_move(const weir_collective *collective, const weiri_step
     if (direct && step->recv != NULL && !m->in_place && collective->device.ranks > 1) {
         const uint64_t all = m->most * collective->device.ranks;
         const bool same = step->call.kind == WEIR_ALLGATHER || step->call.kind == WEIR_BROADCAST;
-        m->what.where = find_peers(collective, step->recv, m->recv, m->peer_recv);
+        m->what.where = find_peers(collective, step->recv, &step->recv_shift, m->recv, m->peer_recv);
         m->chunk = m->relay != 0 ? m->chunk : draw_of(collective, step, same ? m->most : all, all);
     }
     if (step->call.form == WEIR_FORM_COPIES) {
@@ -153,7 +154,7 @@ weir_status weiri_local_parts(const weir_collective *collective, const weiri_ste
     }
     if (step->recv != NULL) {
         p->base = (char *)weir_memory_pointer(step->recv->local);
-        p->what.where = find_peers(collective, step->recv, p->base, p->peer_recv) | places >> 8;
+        p->what.where = find_peers(collective, step->recv, &step->recv_shift, p->base, p->peer_recv) | places >> 8;
     }
     return weiri_launch_parts(collective, step, args);
 }

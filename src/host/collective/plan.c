@@ -73,8 +73,7 @@ static weiri_work work_of(const weir_collective *collective, const weir_collecti
     const bool one = q->kind == WEIR_ALLREDUCE || q->kind == WEIR_REDUCE || q->kind == WEIR_BROADCAST;
     weiri_work work = { .kind = q->kind, .bytes = one ? own : own * ranks, .piece = own };
     work.in_place = q->kind == WEIR_ALL_TO_ALL && q->send == q->recv;
-    step->send = NULL;
-    step->recv = NULL;
+    memset(step, 0, sizeof *step);
     if (q->kind == WEIR_GATHER || q->kind == WEIR_SCATTER) {
         /* Other ranks than the root may give no place in registered memory. Only copies demand it. */
         const uint64_t bytes = q->kind == WEIR_GATHER ? work.bytes : own;
@@ -99,6 +98,36 @@ static weiri_work work_of(const weir_collective *collective, const weir_collecti
         work.copies = work.bytes == 0 || weiri_plan_registered(collective, q->recv, work.bytes) != NULL;
     }
     return work;
+}
+
+/* Whether a recorded call could go directly between ordinary buffers, and would then be by slots. The same on all
+ * ranks. Without an SM limit reductions gain little, and some take longer. */
+static bool gains_by_mapping(const weir_collective *collective, const char *name, const weir_collective_request *q,
+                             const weiri_work *work)
+{
+    const bool moves =
+        q->kind == WEIR_ALLGATHER || q->kind == WEIR_BROADCAST || (q->kind == WEIR_ALL_TO_ALL && !work->in_place);
+    const bool can = moves || (reduces(q) && weiri_choice_limit(collective) != 0 &&
+                               reduces_registered(collective, q->kind, work->bytes));
+    weiri_work direct = *work;
+    weir_collective_form form = collective->form;
+    weir_shape shape;
+    direct.zero_copy = true;
+    return can && !work->zero_copy && work->bytes != 0 && collective->device.ranks > 1 && form != WEIR_FORM_COPIES &&
+           weiri_choose(collective, &direct, name, &form, &shape) == WEIR_OK && form == WEIR_FORM_SLOTS;
+}
+
+/* Lets a recorded call map its buffers. */
+static weir_status map_recorded(weir_collective *collective, const char *name, const weir_collective_request *q,
+                                weiri_work *work, weiri_step *step, void *stream)
+{
+    uint64_t recording = 0;
+    weir_status status = weiri_stream_recording(collective->comm->device, stream, &recording);
+    if (status == WEIR_OK && recording != 0 && gains_by_mapping(collective, name, q, work)) {
+        status = weiri_map_buffers(collective, name, q, work->bytes, step);
+        work->zero_copy = (!reduces(q) || step->send != NULL) && (q->kind == WEIR_REDUCE_SCATTER || step->recv != NULL);
+    }
+    return status;
 }
 
 static void fill_step(weiri_step *step, const weir_collective_request *q, weir_collective_form form, weir_shape shape,
@@ -257,8 +286,11 @@ static weir_status run_inside(weir_collective *collective, const char *name, con
     weiri_step step;
     weir_collective_form form;
     weir_shape shape;
-    const weiri_work work = work_of(collective, q, &step);
-    weir_status status = weiri_grow_for(collective, name, &work, stream);
+    weiri_work work = work_of(collective, q, &step);
+    weir_status status = collective->map.at != NULL ? map_recorded(collective, name, q, &work, &step, stream) : WEIR_OK;
+    if (status == WEIR_OK) {
+        status = weiri_grow_for(collective, name, &work, stream);
+    }
     if (status == WEIR_OK) {
         status = weiri_choose_step(collective, &work, name, as != NULL, &form, &shape);
     }

@@ -38,7 +38,8 @@ struct weiri_sequence {
     weir_future *futures;
 };
 
-#define COLLECTIVE_CALL "weir_collective_create, weir_collective_register or a call in which the staging grows"
+#define COLLECTIVE_CALL \
+    "weir_collective_create, weir_collective_register or a call that grows the staging or maps buffers"
 static const char *const sent_by[] = { "",
                                        "weir_memory_send",
                                        "weir_connection_create",

@@ -210,7 +210,7 @@ static void describe_collective(const weir_comm *comm, const weir_dev_note *note
     if (note->doing != WEIR_DOING_COLLECTIVE) {
         (void)snprintf(text + used, TEXT_BYTES - used, ", %s",
                        note->doing == WEIR_DOING_ABANDONED ? "whose collective was abandoned"
-                                                           : "on memory that was deregistered");
+                                                           : "on memory that was deregistered or unmapped");
     }
 }
 
