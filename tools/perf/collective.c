@@ -66,6 +66,7 @@ static weir_status create_collective(perf_bench *b, uint64_t threads, uint32_t b
     b->threads = opts.threads;
     b->tune.limit = most < rank->info.multiprocessors ? (uint32_t)most : 0;
     opts.host_ranks = rank->options->host_ranks;
+    opts.map_recorded = rank->options->map;
     /* Exchanges do not let the staging grow. The checked call before the timed ones does it for other operations. */
     opts.staging_bytes = b->wish.what->transfers && rank->gpu ? STAGING_OF_EXCHANGES : 0;
     weir_status status = weir_collective_create(rank->comm, &opts, &b->collective);
@@ -163,7 +164,10 @@ static void report_facts(perf_bench *b)
                    b->wish.what->transfers ? " " : "", b->wish.what->transfers ? perf_sendrecv_layout(b) : "",
                    transfers, perf_dtype_names[b->wish.dtype], reduces ? " " : "",
                    reduces ? perf_redop_names[b->wish.op] : "", rank->ranks, rank->gpu ? "GPUs" : "CPU ranks",
-                   options->graph ? "graphs" : "stream", options->registered ? "registered" : "ordinary",
+                   options->graph ? "graphs" : "stream",
+                   options->registered ? "registered"
+                   : options->map      ? "mapped"
+                                       : "ordinary",
                    rank->gpu ? ", NVLS off" : "");
 }
 
@@ -533,8 +537,8 @@ static weir_status run_collective(perf_rank *rank)
 
 static int start_collective(const perf_options *options, char **arguments);
 
-#define FORMLESS                                                                                              \
-    "-b -e -f --sizes -g -d -n -w --graph --check --register --compare --nccl --nccl-ctas --blocks --threads" \
+#define FORMLESS                                                                                                    \
+    "-b -e -f --sizes -g -d -n -w --graph --check --register --map --compare --nccl --nccl-ctas --blocks --threads" \
     " --host-ranks --match-nccl --beside"
 #define UNTUNED FORMLESS " -o --form"
 #define OPTIONS UNTUNED " --tune"

@@ -107,6 +107,15 @@ static const char *refuse_copies(const perf_options *options, const perf_wish *w
                                   : NULL;
 }
 
+/* Why --map does not fit, or NULL. */
+static const char *refuse_map(const perf_options *options)
+{
+    return !options->map         ? NULL
+           : options->registered ? "--map is for ordinary buffers; it does not go with --register"
+           : !options->graph     ? "--map needs --graph"
+                                 : NULL;
+}
+
 /* Why --compare does not fit, or NULL. */
 static const char *refuse_compared(const perf_options *options, const perf_operation *what)
 {
@@ -205,6 +214,7 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
         refused = "--tune chooses forms by itself; do not combine it with --form";
     } else {
         refused = refuse_copies(options, out);
+        refused = refused == NULL ? refuse_map(options) : refused;
     }
     if (refused != NULL) {
         fprintf(stderr, "weir-perf: %s: %s\n", command, refused);

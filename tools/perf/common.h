@@ -88,6 +88,7 @@ typedef struct perf_options {
     uint32_t host_ranks;   /* treat each group of this many ranks as a host */
     bool graph;            /* replay graphs */
     bool registered;       /* register buffers with all ranks */
+    bool map;              /* graphs map ordinary buffers */
     const char *tune;      /* tuning file to write */
     const char *csv;
     const char *json;

@@ -127,6 +127,7 @@ static const option_row option_rows[] = {
     { "--host-ranks", OPTION_NUMBER, offsetof(perf_options, host_ranks), "N", "treat each N ranks as a host" },
     { "--graph", OPTION_FLAG, offsetof(perf_options, graph), "", "replay graphs; default: launch one by one" },
     { "--register", OPTION_FLAG, offsetof(perf_options, registered), "", "register buffers with all ranks: zero-copy" },
+    { "--map", OPTION_FLAG, offsetof(perf_options, map), "", "graphs map ordinary buffers: zero-copy" },
     { "--compare", OPTION_TEXT, offsetof(perf_options, compare), "nccl",
       "also measure NCCL, plain and with symmetric windows; nccl-zero: CTA policy zero; nccl-pinned: a tree, one "
       "channel" },
