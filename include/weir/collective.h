@@ -92,9 +92,10 @@ typedef struct weir_collective_opts {
     bool order_streams;        /* operations on several streams run one after the other, in the order of the calls; the
                                   launch of a graph counts where it is made. Each kernel costs an event. Kernels of
                                   the caller are not ordered. Not needed where all operations use one stream */
-    bool map_recorded;         /* recorded calls map ordinary buffers; the same on all ranks. An allgather, broadcast or
-                                  all_to_all of large data inside a host, and with an SM limit an allreduce or
-                                  reduce_scatter, then goes directly between the ranks' buffers, wherever they lie.
+    bool map_recorded;         /* recorded calls map ordinary buffers; the same on all ranks. An allgather or
+                                  all_to_all of large data inside a host, a broadcast between two ranks, and with an
+                                  SM limit an allreduce or reduce_scatter, then goes directly between the ranks'
+                                  buffers, wherever they lie.
                                   Such a call waits on the host until all ranks have recorded it. The allocations stay
                                   mapped until weir_collective_unmap or the collective's end: do not free them before.
                                   A call is recorded as without the option if it is an all_to_all in place; if the

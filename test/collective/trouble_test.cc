@@ -214,7 +214,7 @@ void creation(weirt_rank *rank)
         // Their number is limited, here for a group of one rank.
         opts.group = &group;
         if (WEIRT_OK(rank, weir_collective_create(comm.comm, &opts, &collective))) {
-            for (uint32_t i = 0; i < 255; i++) {
+            for (uint32_t i = 0; i < 254; i++) {
                 WEIRT_OK(rank, weir_collective_register(collective, memory));
             }
             WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_collective_register(collective, memory));

@@ -69,7 +69,7 @@ static uint64_t find_peers(const weir_collective *collective, const weiri_team_m
 {
     const uint64_t offset = (uintptr_t)data - (uintptr_t)weir_memory_pointer(memory->local);
     for (uint32_t k = 0; k < collective->device.ranks; k++) {
-        peers[k] = (char *)weir_memory_pointer(weiri_team_memory_of(memory, k)) + offset + shift->bytes[k];
+        peers[k] = (char *)weir_memory_pointer(weiri_team_memory_of(memory, k)) + (offset + shift->bytes[k]);
     }
     return shift->digest != 0 ? shift->digest : (uint64_t)(memory - collective->registered + 1) << 56 | offset;
 }

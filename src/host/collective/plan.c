@@ -101,19 +101,21 @@ static weiri_work work_of(const weir_collective *collective, const weir_collecti
 }
 
 /* Whether a recorded call could go directly between ordinary buffers, and would then be by slots. The same on all
- * ranks. Without an SM limit reductions gain little, and some take longer. */
+ * ranks. Without an SM limit reductions gain little, and some take longer. So do broadcasts that ranks pass on: four
+ * H200, 24 blocks, 1 GiB took 3,805 us directly and 3,511 through slots. */
 static bool gains_by_mapping(const weir_collective *collective, const char *name, const weir_collective_request *q,
                              const weiri_work *work)
 {
-    const bool moves =
-        q->kind == WEIR_ALLGATHER || q->kind == WEIR_BROADCAST || (q->kind == WEIR_ALL_TO_ALL && !work->in_place);
+    const uint32_t ranks = collective->device.ranks;
+    const bool moves = q->kind == WEIR_ALLGATHER || (q->kind == WEIR_ALL_TO_ALL && !work->in_place) ||
+                       (q->kind == WEIR_BROADCAST && ranks < WEIRI_RELAY_RANKS);
     const bool can = moves || (reduces(q) && weiri_choice_limit(collective) != 0 &&
                                reduces_registered(collective, q->kind, work->bytes));
     weiri_work direct = *work;
     weir_collective_form form = collective->form;
     weir_shape shape;
     direct.zero_copy = true;
-    return can && !work->zero_copy && work->bytes != 0 && collective->device.ranks > 1 && form != WEIR_FORM_COPIES &&
+    return can && !work->zero_copy && work->bytes != 0 && ranks > 1 && form != WEIR_FORM_COPIES &&
            weiri_choose(collective, &direct, name, &form, &shape) == WEIR_OK && form == WEIR_FORM_SLOTS;
 }
 
