@@ -30,7 +30,8 @@
 /* ---- the collective (collective.c) ----------------------------------------------------------------------------- */
 
 #define WEIRI_ALGORITHMS 8u /* of users */
-/* Registered memories. A kernel knows the number of each in 8 bits; 0 is none, and 255 stands for all mappings. */
+/* Registered memories. A kernel knows a registration by a number of 8 bits, from 1 on. 0 means no registration, and 255
+ * means all mappings. */
 #define WEIRI_REGISTERED_MOST 254u
 
 /* Kinds beyond those of weir_collective_kind. */
@@ -315,7 +316,7 @@ weir_status weiri_map_open(weir_collective *collective);
 void weiri_map_close(weir_collective *collective);
 /* Maps the buffers of all ranks, of `bytes` bytes, that a recorded call could use directly and that are not registered,
  * and sets them in *step. Sets none if one of them cannot be mapped. All ranks of the host call it, and wait for each
- * other. WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT, the communicator's error. */
+ * other. WEIR_ERR_MISMATCH, WEIR_ERR_CORRUPT, WEIR_ERR_TIMEOUT, the communicator's error. */
 weir_status weiri_map_buffers(weir_collective *collective, const char *name, const weir_collective_request *q,
                               uint64_t bytes, weiri_step *step);
 

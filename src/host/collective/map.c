@@ -156,15 +156,24 @@ static weir_status find_mapping(weir_collective *collective, const char *name, u
     return status;
 }
 
-/* Sets where the buffers lie in the memory of the others. */
-static void set_shift(const weir_collective *collective, uint32_t i, uint64_t told[][WEIRI_TEAM_WORDS],
-                      weiri_shift *shift)
+/* Sets where buffer `i` of `bytes` bytes lies in the memory of the others. It must lie within each. */
+static weir_status set_shift(const weir_collective *collective, const char *name, uint32_t i, uint64_t bytes,
+                             const weiri_mapping *mapping, uint64_t told[][WEIRI_TEAM_WORDS], weiri_shift *shift)
 {
     const uint32_t rank = collective->host.rank;
     for (uint32_t k = 0; k < collective->host.size; k++) {
-        shift->bytes[k] = told[k][OFFSET_WORD + i] - told[rank][OFFSET_WORD + i];
-        shift->digest = (shift->digest ^ told[k][OFFSET_WORD + i]) * 0x100000001b3u + 1;
+        const uint64_t at = told[k][OFFSET_WORD + i];
+        const uint64_t size = weir_memory_bytes(weiri_team_memory_of(&mapping->memory, k));
+        if (at > size || bytes > size - at) {
+            return weiri_fail(WEIR_ERR_CORRUPT,
+                              "%s: rank %u gave %llu bytes at offset %llu of a mapped allocation of %llu bytes", name,
+                              collective->host.ranks[k], (unsigned long long)bytes, (unsigned long long)at,
+                              (unsigned long long)size);
+        }
+        shift->bytes[k] = at - told[rank][OFFSET_WORD + i];
+        shift->digest = (shift->digest ^ at) * 0x100000001b3u + 1;
     }
+    return WEIR_OK;
 }
 
 weir_status weiri_map_buffers(weir_collective *collective, const char *name, const weir_collective_request *q,
@@ -191,10 +200,10 @@ weir_status weiri_map_buffers(weir_collective *collective, const char *name, con
             can = status == WEIR_OK && mappings[i] != NULL;
         }
     }
-    for (uint32_t i = 0; i < BUFFERS && can; i++) {
+    for (uint32_t i = 0; i < BUFFERS && can && status == WEIR_OK; i++) {
         if (buffers[i].data != NULL) {
             *buffers[i].memory = &mappings[i]->memory;
-            set_shift(collective, i, told, buffers[i].shift);
+            status = set_shift(collective, name, i, bytes, mappings[i], told, buffers[i].shift);
         }
     }
     return status;
