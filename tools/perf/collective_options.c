@@ -108,9 +108,12 @@ static const char *refuse_copies(const perf_options *options, const perf_wish *w
 }
 
 /* Why --map does not fit, or NULL. */
-static const char *refuse_map(const perf_options *options)
+static const char *refuse_map(const perf_options *options, const perf_operation *what)
 {
+    const bool maps = !what->uneven && !what->transfers && what->kind != WEIR_REDUCE && what->kind != WEIR_GATHER &&
+                      what->kind != WEIR_SCATTER;
     return !options->map         ? NULL
+           : !maps               ? "--map: this operation maps no buffers"
            : options->registered ? "--map is for ordinary buffers; it does not go with --register"
            : !options->graph     ? "--map needs --graph"
                                  : NULL;
@@ -214,7 +217,7 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
         refused = "--tune chooses forms by itself; do not combine it with --form";
     } else {
         refused = refuse_copies(options, out);
-        refused = refused == NULL ? refuse_map(options) : refused;
+        refused = refused == NULL ? refuse_map(options, out->what) : refused;
     }
     if (refused != NULL) {
         fprintf(stderr, "weir-perf: %s: %s\n", command, refused);
