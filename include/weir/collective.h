@@ -39,9 +39,9 @@
  * Errors:    WEIR_ERR_INVALID (with the reason), WEIR_ERR_UNSUPPORTED (hosts of different numbers of ranks; an
  *            operation that does not work between hosts), WEIR_ERR_LIMIT (more than WEIR_COLLECTIVE_RANKS ranks of a
  *            host, or WEIR_COLLECTIVE_HOSTS hosts; a form without room for the data), WEIR_ERR_MISMATCH,
- *            WEIR_ERR_BUSY (deregister, unmap), WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_TIMEOUT, the communicator's
- * error. An operation that returns an error has launched nothing, and the other ranks wait. Between hosts, an error of
- * the device may come after the first launch, which has used recv. */
+ *            WEIR_ERR_BUSY (deregister, unmap), WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_TIMEOUT, the
+ *            communicator's error. An operation that returns an error has launched nothing, and the other ranks wait.
+ *            Between hosts, an error of the device may come after the first launch, which has used recv. */
 #ifndef WEIR_COLLECTIVE_H
 #define WEIR_COLLECTIVE_H
 
@@ -95,13 +95,13 @@ typedef struct weir_collective_opts {
     bool map_recorded;         /* recorded calls map ordinary buffers; the same on all ranks. An allgather or
                                   all_to_all of large data inside a host, a broadcast between two ranks, and with an
                                   SM limit an allreduce or reduce_scatter, then goes directly between the ranks'
-                                  buffers, wherever they lie.
-                                  Such a call waits on the host until all ranks have recorded it. The allocations stay
-                                  mapped until weir_collective_unmap or the collective's end: do not free them before.
-                                  A call is recorded as without the option if it is an all_to_all in place; if the
-                                  buffer of one rank is not in memory of weir_device_allocate, weir_memory_allocate or
-                                  cudaMalloc; if the ranks' buffers differ in address modulo 128; or if it needs more
-                                  than 64 mappings. A mapping is a set of allocations, one of each rank */
+                                  buffers, wherever they lie. Such a call waits on the host until all ranks have
+                                  recorded it. The allocations stay mapped until weir_collective_unmap or the
+                                  collective's end: do not free them before. A call is recorded as without the option
+                                  if it is an all_to_all in place; if the buffer of one rank is not in memory of
+                                  weir_device_allocate, weir_memory_allocate or cudaMalloc; if the ranks' buffers
+                                  differ in address modulo 128; or if it needs more than 64 mappings. A mapping is a
+                                  set of allocations, one of each rank */
 } weir_collective_opts;
 
 /* Every rank of the group calls it, and creates its collectives in the same order. If one rank fails, all ranks return
