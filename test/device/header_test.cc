@@ -332,11 +332,11 @@ TEST_P(Headers, CopiesOfAllSizesAndAlignments)
     for (uint64_t i = 0; i <= 70; i++) {
         sizes.push_back(i);
     }
-    sizes.insert(sizes.end(), { 127, 128, 255, 1000, 1024, 4096, 4097, 8000 });
+    sizes.insert(sizes.end(), { 127, 128, 129, 136, 143, 144, 159, 160, 177, 255, 1000, 1024, 4096, 4097, 8000 });
     uint32_t cases = 0;
     for (uint64_t bytes : sizes) {
         // Every alignment of both ends for small sizes, some for others.
-        for (uint64_t at = 0; at < 16; at += bytes <= 70 ? 1 : 5) {
+        for (uint64_t at = 0; at < 16; at += bytes <= 177 ? 1 : 5) {
             uint64_t from = GUARD + (at * 7 + bytes) % 16;
             memset(dst, 0xee, SPAN);
             args.bytes = bytes;
@@ -434,7 +434,7 @@ TEST_P(Headers, PacketsOfAllSizes)
     args.rounds = 1;
     uint64_t calls = 0;
     for (uint64_t bytes : sizes) {
-        uint64_t at = GUARD + bytes % 3 * 5;
+        uint64_t at = GUARD + bytes % 5 * 5; // also multiples of 2 and 4 that are not multiples of 8
         for (uint64_t i = 0; i < SPAN; i++) {
             src[i] = static_cast<char>(pattern(i + calls));
         }

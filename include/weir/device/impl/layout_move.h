@@ -16,6 +16,7 @@
 
 #include "weir/device/coop.h"
 #include "weir/device/impl/layout_nest.h"
+#include "weir/device/impl/unit.h"
 
 #define WEIR_LAYOUT_UNIT 16u
 #define WEIR_LAYOUT_SHORT_RUN 8u /* up to this length of runs, words are read one by one */
@@ -349,32 +350,6 @@ WEIR_FN uint32_t weir_layout_list_piece(const weir_dev_layout *layout, uint64_t 
                : first + weir_layout_piece_of(layout->pieces + first, tile[1] - first + 1, into);
 }
 
-/* The unit shifted right by `bytes` (below 16) bytes; those of `next` follow. A GPU shifts two words of 32 bits into
- * one by one instruction. */
-WEIR_FN weir_vec16 weir_layout_shift_run(weir_vec16 unit, weir_vec16 next, uint32_t bytes)
-{
-    const uint64_t longs[3] = { bytes < 8 ? unit.lo : unit.hi, bytes < 8 ? unit.hi : next.lo,
-                                bytes < 8 ? next.lo : next.hi };
-    const uint32_t odd = bytes / 4 % 2;
-    const uint32_t bits = bytes % 4 * 8;
-    uint32_t words[5];
-    uint32_t shifted[4];
-    weir_vec16 out;
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < 5; k++) {
-        const uint32_t even_word = (uint32_t)(longs[k / 2] >> k % 2 * 32);
-        const uint32_t odd_word = (uint32_t)(longs[(k + 1) / 2] >> (k + 1) % 2 * 32);
-        words[k] = odd ? odd_word : even_word;
-    }
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < 4; k++) {
-        shifted[k] = (uint32_t)(((uint64_t)words[k + 1] << 32 | words[k]) >> bits);
-    }
-    out.lo = (uint64_t)shifted[1] << 32 | shifted[0];
-    out.hi = (uint64_t)shifted[3] << 32 | shifted[2];
-    return out;
-}
-
 /* Bytes [begin, end) of `unit` replaced by those at the same distances from `place` on; those behind become anything.
  * Aligned units are read whole, but not near the ends of the items. */
 WEIR_FN weir_vec16 weir_layout_load_run(const weir_dev_layout *layout, weir_vec16 unit, const char *memory,
@@ -394,7 +369,7 @@ WEIR_FN weir_vec16 weir_layout_load_run(const weir_dev_layout *layout, weir_vec1
         if (skew + end > WEIR_LAYOUT_UNIT) {
             high = weir_arch_load_vec16(units + 1);
         }
-        low = weir_layout_shift_run(low, high, skew);
+        low = weir_unit_between(low, high, skew);
     } else {
         WEIR_ROLLED
         for (uint32_t i = begin; i < end; i++) {

@@ -77,6 +77,17 @@ WEIR_FN void weir_packet_advance(uint64_t *epochs, uint32_t first, uint32_t last
 WEIR_FN uint64_t weir_packet_gather(const char *src, uint64_t bytes, uint32_t unit)
 {
     uint64_t data = 0;
+    if (unit == 8 && bytes >= 8 && (uintptr_t)src % 4 == 0) {
+        return (uint64_t)weir_arch_load_u32((const weir_alias_u32 *)(src + 4)) << 32 |
+               weir_arch_load_u32((const weir_alias_u32 *)src);
+    }
+    if (unit == 8 && bytes >= 8 && (uintptr_t)src % 2 == 0) {
+        WEIR_UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            data |= (uint64_t)weir_arch_load_u16((const weir_alias_u16 *)(src + 2 * i)) << (16 * i);
+        }
+        return data;
+    }
     for (uint32_t i = 0; i < unit && i < bytes; i++) {
         data |= (uint64_t)(unsigned char)weir_arch_load_byte(src + i) << (8 * i);
     }
@@ -85,6 +96,18 @@ WEIR_FN uint64_t weir_packet_gather(const char *src, uint64_t bytes, uint32_t un
 
 WEIR_FN void weir_packet_scatter(char *dst, uint64_t bytes, uint32_t unit, uint64_t data)
 {
+    if (unit == 8 && bytes >= 8 && (uintptr_t)dst % 4 == 0) {
+        weir_arch_store_u32((weir_alias_u32 *)dst, (uint32_t)data);
+        weir_arch_store_u32((weir_alias_u32 *)(dst + 4), (uint32_t)(data >> 32));
+        return;
+    }
+    if (unit == 8 && bytes >= 8 && (uintptr_t)dst % 2 == 0) {
+        WEIR_UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            weir_arch_store_u16((weir_alias_u16 *)(dst + 2 * i), (uint16_t)(data >> (16 * i)));
+        }
+        return;
+    }
     for (uint32_t i = 0; i < unit && i < bytes; i++) {
         weir_arch_store_byte(dst + i, (char)(data >> (8 * i)));
     }
