@@ -169,7 +169,10 @@ MUTANTS = [
            "a unit begins at a multiple of 8 bytes only", headers("CopiesOfAllSizesAndAlignments")),
     Mutant("packet-halves", DEVICE + "impl/packet.h", "weir_packet_gather",
            "<< (16 * i)", "<< (8 * i)",
-           "the halves of a word at an odd multiple of 2 overlap", headers("PacketsOfAllSizes")),
+           "the quarters of a word at an odd multiple of 2 overlap", headers("PacketsOfAllSizes")),
+    Mutant("packet-step", DEVICE + "impl/packet.h", "weir_packet_scatter",
+           "bytes < unit || address % 2 != 0 ? 1", "address % 2 != 0 ? 1",
+           "unpack writes up to 3 bytes of padding behind the data", headers("PacketsOfAllSizes")),
 
     # ---- orders: what a signal, a wait and a barrier carry ----------------------------------------------
     Mutant("signal-relaxed", DEVICE + "semaphore.h", "weir_dev_semaphore_signal",

@@ -73,7 +73,8 @@ WEIR_FN void weir_packet_advance(uint64_t *epochs, uint32_t first, uint32_t last
     (void)weir_coop_sync(coop);
 }
 
-/* The data of one packet: `unit` bytes, or fewer at the end, padded with zeros. */
+/* The data of one packet: `unit` bytes, or fewer at the end, padded with zeros. Loads of a whole word are under way at
+ * once. */
 WEIR_FN uint64_t weir_packet_gather(const char *src, uint64_t bytes, uint32_t unit)
 {
     uint64_t data = 0;
@@ -96,20 +97,17 @@ WEIR_FN uint64_t weir_packet_gather(const char *src, uint64_t bytes, uint32_t un
 
 WEIR_FN void weir_packet_scatter(char *dst, uint64_t bytes, uint32_t unit, uint64_t data)
 {
-    if (unit == 8 && bytes >= 8 && (uintptr_t)dst % 4 == 0) {
-        weir_arch_store_u32((weir_alias_u32 *)dst, (uint32_t)data);
-        weir_arch_store_u32((weir_alias_u32 *)(dst + 4), (uint32_t)(data >> 32));
-        return;
-    }
-    if (unit == 8 && bytes >= 8 && (uintptr_t)dst % 2 == 0) {
-        WEIR_UNROLL
-        for (uint32_t i = 0; i < 4; i++) {
-            weir_arch_store_u16((weir_alias_u16 *)(dst + 2 * i), (uint16_t)(data >> (16 * i)));
+    const uint32_t address = (uint32_t)(uintptr_t)dst;
+    const uint32_t step = bytes < unit || address % 2 != 0 ? 1 : address % 4 == 0 ? 4 : 2;
+    WEIR_ROLLED
+    for (uint32_t i = 0; i < unit && i < bytes; i += step) {
+        if (step == 4) {
+            weir_arch_store_u32((weir_alias_u32 *)(dst + i), (uint32_t)(data >> (8 * i)));
+        } else if (step == 2) {
+            weir_arch_store_u16((weir_alias_u16 *)(dst + i), (uint16_t)(data >> (8 * i)));
+        } else {
+            weir_arch_store_byte(dst + i, (char)(data >> (8 * i)));
         }
-        return;
-    }
-    for (uint32_t i = 0; i < unit && i < bytes; i++) {
-        weir_arch_store_byte(dst + i, (char)(data >> (8 * i)));
     }
 }
 
