@@ -246,10 +246,10 @@ TEST(CollectiveShape, LargePiecesGoDirectlyBetweenRegisteredMemories)
         weir_collective_kind kind;
         uint32_t ranks;
         uint64_t kib;
-    } rows[] = { { WEIR_ALLREDUCE, 2, 4096 }, { WEIR_ALLGATHER, 2, 4096 }, { WEIR_ALL_TO_ALL, 2, 4096 },
-                 { WEIR_REDUCE, 2, 1024 },    { WEIR_GATHER, 2, 2048 },    { WEIR_REDUCE_SCATTER, 2, 3584 },
-                 { WEIR_ALLREDUCE, 4, 1024 }, { WEIR_ALLGATHER, 4, 2048 }, { WEIR_REDUCE_SCATTER, 4, 1024 },
-                 { WEIR_ALL_TO_ALL, 4, 2048 } };
+    } rows[] = { { WEIR_ALLREDUCE, 2, 4096 },      { WEIR_ALLGATHER, 2, 4096 }, { WEIR_ALL_TO_ALL, 2, 4096 },
+                 { WEIR_BROADCAST, 2, 4096 },      { WEIR_REDUCE, 2, 1024 },    { WEIR_GATHER, 2, 2048 },
+                 { WEIR_REDUCE_SCATTER, 2, 3584 }, { WEIR_ALLREDUCE, 4, 1024 }, { WEIR_ALLGATHER, 4, 2048 },
+                 { WEIR_REDUCE_SCATTER, 4, 1024 }, { WEIR_ALL_TO_ALL, 4, 2048 } };
     for (const auto &row : rows) {
         weir_collective c = make(132, row.ranks, false);
         weiri_work work = work_of(row.kind, row.ranks * row.kib << 10, row.kib << 10);
