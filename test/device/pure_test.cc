@@ -1,7 +1,9 @@
 // Parts of the device headers that need no kernel: on the CPU they are plain functions.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include <weir/device/collective.h>
 #include <weir/device/fifo.h>
@@ -243,6 +245,27 @@ TEST(DeviceParts, CountsOfPutsWrapAround)
     EXPECT_FALSE(weir_packet_has_come(UINT32_MAX, first));
     EXPECT_TRUE(weir_packet_has_come(first, UINT32_MAX));
     EXPECT_TRUE(weir_packet_has_come(first + 1, UINT32_MAX));
+}
+
+// The source and the destination end where their memory ends: sanitizers see an access behind it.
+TEST(DeviceParts, MisalignedCopiesStayInTheirMemory)
+{
+    const weir_coop coop = weir_coop_thread(weir_coop_part(0, 1));
+    for (uint64_t bytes = 1; bytes <= 200; bytes += bytes < 120 ? 17 : 1) {
+        for (uint64_t to = 0; to < 16; to++) {
+            const uint64_t from = to * 7 % 16;
+            std::vector<char> src(from + bytes);
+            std::vector<char> dst(to + bytes, 'x');
+            for (uint64_t i = 0; i < src.size(); i++) {
+                src[i] = static_cast<char>(i * 5 + bytes);
+            }
+            weir_copy(dst.data() + to, src.data() + from, bytes, coop);
+            EXPECT_EQ(std::string(dst.begin(), dst.begin() + static_cast<ptrdiff_t>(to)), std::string(to, 'x'));
+            EXPECT_TRUE(std::equal(dst.begin() + static_cast<ptrdiff_t>(to), dst.end(),
+                                   src.begin() + static_cast<ptrdiff_t>(from)))
+                << bytes << " bytes from " << from << " to " << to;
+        }
+    }
 }
 
 } // namespace
