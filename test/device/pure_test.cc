@@ -253,7 +253,7 @@ TEST(DeviceParts, MisalignedCopiesStayInTheirMemory)
     const weir_coop coop = weir_coop_thread(weir_coop_part(0, 1));
     for (uint64_t bytes = 1; bytes <= 200; bytes += bytes < 120 ? 17 : 1) {
         for (uint64_t to = 0; to < 16; to++) {
-            const uint64_t from = to * 7 % 16;
+            const uint64_t from = (to * 7 + bytes) % 16;
             std::vector<char> src(from + bytes);
             std::vector<char> dst(to + bytes, 'x');
             for (uint64_t i = 0; i < src.size(); i++) {
