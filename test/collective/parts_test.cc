@@ -432,6 +432,28 @@ void many_parts(weirt_rank *rank)
     bench_close(&b);
 }
 
+// A part with one extent of several MiB. Where it is long enough, what lies behind a cut is a launch by itself: a
+// broadcast or a reduce.
+void long_extents(weirt_rank *rank)
+{
+    const Setting *s = static_cast<const Setting *>(rank->arg);
+    Bench b;
+    bool fine = open(rank, *s, &b);
+    for (uint32_t n = 0; n < 3 && fine; n++) {
+        const uint64_t count = n < 2 ? 12 * s->elements : 6 * s->elements;
+        Part part = { WEIR_F64, n % 2, n == 1, n, {} };
+        for (uint32_t k = 0; k < rank->size; k++) {
+            const uint64_t at = k == 0 ? n : part.extents[k - 1].at + part.extents[k - 1].count;
+            part.extents.push_back({ at, k == 1 ? count : 100 + k });
+        }
+        const Case c = { n != 1, WEIR_SUM, false, { part } };
+        const uint64_t before = launches_of(&b);
+        fine = run_case(&b, c, 0, n);
+        WEIRT_EXPECT(rank, !fine || launches_of(&b) - before == (n < 2 ? 2 : 1));
+    }
+    bench_close(&b);
+}
+
 // Offsets that need 33 bits, beside a part that does not. The buffers begin 4 GiB before the memory that is used.
 void far_offsets(weirt_rank *rank)
 {
@@ -666,6 +688,11 @@ TEST_P(CollectiveParts, OneExtentIsABroadcastOrAReduce)
 {
     run_all(stage(), { 4, 2, 3, 8 }, one_extent, { WEIR_FORM_SLOTS, 2, 1, false, 0, 0, 1900 });
     run_all(stage(), { 3 }, one_extent, { WEIR_FORM_SLOTS, 3, 1, true, 0, 0, 700 });
+}
+
+TEST_P(CollectiveParts, LongExtentsAreCut)
+{
+    run_all(stage(), { 3 }, long_extents, { WEIR_FORM_AUTO, 4, 1, false, 0, 0, 155000 });
 }
 
 TEST_P(CollectiveParts, ManyParts)
