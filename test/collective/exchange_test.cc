@@ -10,7 +10,7 @@ namespace {
 
 struct Setting {
     uint32_t blocks;
-    uint32_t transfers; // of an exchange
+    uint32_t transfers; // of an exchange; 0: one from each rank to each other one
     uint64_t most;      // elements of the largest
     uint32_t exchanges;
     uint64_t staging; // bytes; 0: so few that large transfers take many rounds
@@ -80,6 +80,14 @@ TEST_P(Exchange, ARingCarriesManyTransfers) { random({ 2 }, { 4, 300, 40, 2, 4 <
 TEST_P(Exchange, RegisteredReceives) { random({ 3, 2, 8 }, { 2, 20, 6000, 6, 0, true }); }
 TEST_P(Exchange, RegisteredReceivesOfBlocksAlone) { random({ 2, 3 }, { 12, 2, 20000, 8, 0, true }); }
 TEST_P(Exchange, RegisteredReceivesOfOneBlock) { random({ 2, 5 }, { 1, 20, 3000, 6, 0, true }); }
+// Blocks take the rings of several lanes in order, and a lane's blocks, fewer than its pieces, take these in order.
+TEST_P(Exchange, EachOtherRankOnce)
+{
+    random({ 4, 8 }, { 3, 0, 200, 4, 4 << 20 });
+    random({ 4, 3, 8 }, { 14, 0, 12000, 4, 0 });
+    random({ 4 }, { 14, 0, 12000, 4, 4 << 20 });
+    random({ 4 }, { 14, 0, 12000, 4, 0, true });
+}
 TEST_P(Exchange, LargeTransfersUseAllColumns) { random({ 2, 3 }, { 5, 6, 30000, 4, 0 }); }
 
 // Two transfers of five pieces each take ten different columns of 10 or more.

@@ -31,11 +31,30 @@ inline Transfers random_transfers(uint64_t seed, uint32_t ranks, uint32_t transf
     return all;
 }
 
+// One transfer from each rank to each other one.
+inline Transfers transfers_to_others(uint64_t seed, uint32_t ranks, uint64_t longest)
+{
+    Transfers all = random_transfers(seed, ranks, ranks * (ranks - 1), longest);
+    for (uint32_t i = 0; i < all.size(); i++) {
+        all[i].from = i / (ranks - 1);
+        all[i].to = (all[i].from + 1 + i % (ranks - 1)) % ranks;
+    }
+    return all;
+}
+
 // A rank's list in an order of its own, and the places of its buffers.
 struct List {
     std::vector<weir_transfer> transfers;
     std::vector<Transfer> meant;
 };
+
+// The place of a transfer's data: `shift` elements behind *at, a multiple of 8, which moves behind the data.
+inline char *take_room(char **at, const Transfer &t, uint64_t shift)
+{
+    char *data = *at + shift * weir_dtype_bytes(t.dtype);
+    *at += (bytes_of(t) + shift * weir_dtype_bytes(t.dtype) + 15) / 8 * 8;
+    return data;
+}
 
 inline List list_of(const Bench *b, const Transfers &all, uint64_t seed)
 {
@@ -46,14 +65,14 @@ inline List list_of(const Bench *b, const Transfers &all, uint64_t seed)
     List receives;
     for (const Transfer &t : all) {
         if (t.from == rank) {
-            sends.transfers.push_back({ t.count != 0 ? send : nullptr, t.count, t.dtype, t.to, false });
+            char *data = take_room(&send, t, t.id % 3);
+            sends.transfers.push_back({ t.count != 0 ? data : nullptr, t.count, t.dtype, t.to, false });
             sends.meant.push_back(t);
-            send += (bytes_of(t) + 15) / 8 * 8;
         }
         if (t.to == rank) {
-            receives.transfers.push_back({ t.count != 0 ? recv : nullptr, t.count, t.dtype, t.from, true });
+            char *data = take_room(&recv, t, t.id % 5);
+            receives.transfers.push_back({ t.count != 0 ? data : nullptr, t.count, t.dtype, t.from, true });
             receives.meant.push_back(t);
-            recv += (bytes_of(t) + 15) / 8 * 8;
         }
     }
     List list;
@@ -169,13 +188,16 @@ inline void shrink(const Bench *b, Transfers all, uint64_t seed, uint32_t *step)
                text_of(all).c_str());
 }
 
-// Runs `exchanges` random exchanges. The shortest that fails is reported. Returns whether none failed.
+// Runs `exchanges` random exchanges, of transfers_to_others if `transfers` is 0. The shortest that fails is reported.
+// Returns whether none failed.
 inline bool run_random(const Bench *b, uint32_t transfers, uint64_t longest, uint32_t exchanges)
 {
     uint32_t step = 0;
     bool alive = true;
     for (uint64_t seed = 1; seed <= exchanges && alive; seed++) {
-        const Transfers all = random_transfers(seed + 100 * b->rank->size, b->rank->size, transfers, longest);
+        const uint64_t drawn = seed + 100 * b->rank->size;
+        const Transfers all = transfers != 0 ? random_transfers(drawn, b->rank->size, transfers, longest)
+                                             : transfers_to_others(drawn, b->rank->size, longest);
         const std::string found = run_list(b, all, seed, &alive);
         if (!all_fine(b->rank, &step, found.empty())) {
             shrink(b, all, seed, &step);

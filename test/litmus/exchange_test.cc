@@ -65,6 +65,7 @@ struct Exchanging : Pair {
         x.small = RING_BYTES + 1;
         x.rings = RINGS;
         x.sides = 1;
+        x.posts = x.columns;
         x.lined = LINED ? SLOT_BYTES : 0;
         add_lane(x, r, true, r == 0 ? ANSWERS : SENDS);
         add_lane(x, r, false, r == 0 ? SENDS : ANSWERS);
@@ -168,6 +169,34 @@ template <uint32_t DELAY, bool ALONE> struct Direct : Exchanging<2, 0, 250, 2, 0
     }
 };
 
+// A transfer of two pieces each way. A lane has one block, which takes the pieces in order.
+struct PiecesInOrder : Exchanging<2, 0, 960, 1, 1, 1, 0, true, true> {
+    PiecesInOrder()
+    {
+        for (uint32_t r = 0; r < RANKS; r++) {
+            collective[r].message_bytes = 2048;
+            exchange[r].columns = 2;
+            exchange[r].posts = 1;
+            exchange[r].only = 2;
+            exchange[r].lined = 2048;
+        }
+    }
+};
+
+// Whether the kernel for packets and lines may have the launch.
+bool is_brief(const weir_collective_exchange &x)
+{
+    for (uint32_t lane = 0; lane < x.lanes; lane++) {
+        for (uint32_t i = 0; i < x.lane[lane].count; i++) {
+            const uint64_t bytes = weir_exchange_bytes(&x.transfers[x.lane[lane].first + i]);
+            if (!weir_exchange_is_small(&x, lane, bytes) && !weir_exchange_is_lined(&x, bytes)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 // Exchanges of up to three transfers each way, of any size, in launches whose kernels, memories and starts vary.
 struct Random : Pair {
     static constexpr uint32_t THREADS = 2;
@@ -182,6 +211,7 @@ struct Random : Pair {
     struct Launch {
         weir_collective_exchange exchange;
         bool alone;
+        bool brief; // alone, wherever is_brief allows it
         uint32_t delays[SIZE];
     };
     Draw draw;
@@ -218,10 +248,12 @@ struct Random : Pair {
             for (uint32_t r = 0; r < RANKS; r++) {
                 Launch &launch = launches[r][round];
                 launch.alone = !both && draw(2) != 0;
+                launch.brief = draw(2) != 0;
                 for (uint32_t &delay : launch.delays) {
                     delay = draw(3) == 0 ? draw(200) : 0;
                 }
                 launch.exchange.columns = columns;
+                launch.exchange.posts = columns;
                 launch.exchange.small = rings ? RING_BYTES + 1 : 0;
                 launch.exchange.rings = rings;
                 launch.exchange.sides = launch.alone || rings || columns == 2 ? 1 : 1 + draw(2);
@@ -277,6 +309,9 @@ struct Random : Pair {
     }
     weir_status run(uint32_t r, const Launch &launch, const weir_coop &grid) const
     {
+        if (launch.alone && launch.brief && is_brief(launch.exchange)) {
+            return weir_collective_exchange_brief(&collective[r], &launch.exchange, grid);
+        }
         return launch.alone ? weir_collective_exchange_alone(&collective[r], &launch.exchange, grid)
                             : weir_collective_exchange_all(&collective[r], &launch.exchange, grid);
     }
@@ -325,6 +360,9 @@ TEST(LitmusExchange, SlotsOfAColumnAreNotOverwritten) { holds<Exchanging<2, 0, 4
 TEST(LitmusExchange, RingsOfBlocksAlone) { holds<Exchanging<2, 2, 3, 2, 2, 2, 0, true>>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusExchange, SlotsOfARingOfABlockAlone) { holds<Exchanging<1, 1, 2, 7, 0, 1, 0, true>>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusExchange, RingsOfBlocksAloneBetweenLaunches) { holds<Exchanging<1, 1, 2, 1, 0, 6, 400, true>>(0); }
+// A block with the rings of both lanes sends before it receives.
+TEST(LitmusExchange, RingsOfABlockWithBothLanes) { holds<Exchanging<1, 1, 2, 1, 1, 3, 0, true>>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusExchange, PiecesOfABlockAloneInOrder) { holds<PiecesInOrder>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusExchange, ColumnsOfBlocksAloneSignal)
 {
     holds<Exchanging<2, 0, 4, 2, 0, 2, 0, true>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);

@@ -428,7 +428,7 @@ weir_status weiri_launch_parts(const weir_collective *collective, const weiri_st
 /* WEIRI_COPIES_MEET or WEIRI_COPIES_WAIT */
 weir_status weiri_launch_copies(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                 weiri_move_args *args);
-/* kernel: WEIRI_EXCHANGE_INSIDE, WEIRI_EXCHANGE_ALONE or WEIRI_EXCHANGE_FAR */
+/* kernel: WEIRI_EXCHANGE_INSIDE, _ALONE, _BRIEF or _FAR */
 weir_status weiri_launch_exchange(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                   weiri_exchange_args *args);
 weir_status weiri_launch_rails(const weir_collective *collective, weir_shape shape, const weir_rail_step *step,

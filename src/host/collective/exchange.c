@@ -249,6 +249,8 @@ typedef struct lane_contents {
     uint32_t most;        /* and of one of them */
     bool single;          /* no lane has more than one transfer */
     bool sends, receives; /* such pieces */
+    bool brief;           /* all go as packets or lines */
+    uint64_t misaligned;  /* bytes of the longest such transfer whose data does not begin at a multiple of 8 */
     bool small;           /* transfers that take a ring, */
     uint64_t longest;     /* and bytes of the longest */
     uint64_t copied;      /* bytes of this rank to itself */
@@ -256,12 +258,13 @@ typedef struct lane_contents {
 
 static lane_contents contents_of(const weir_collective_exchange *x)
 {
-    lane_contents all = { .single = true };
+    lane_contents all = { .single = true, .brief = true };
     for (uint32_t lane = 0; lane < x->lanes; lane++) {
         const weir_exchange_lane *l = &x->lane[lane];
         all.single &= l->count == 1;
         for (uint32_t i = 0; i < l->count; i++) {
-            const uint64_t bytes = weir_exchange_bytes(&x->transfers[l->first + i]);
+            const weir_exchange_transfer *t = &x->transfers[l->first + i];
+            const uint64_t bytes = weir_exchange_bytes(t);
             if (weir_exchange_is_small(x, lane, bytes)) {
                 all.small = true;
                 all.longest = bytes > all.longest ? bytes : all.longest;
@@ -269,6 +272,8 @@ static lane_contents contents_of(const weir_collective_exchange *x)
             }
             all.sends |= l->receives == 0;
             all.receives |= l->receives != 0;
+            all.brief &= weir_exchange_is_lined(x, bytes) != 0;
+            all.misaligned = (uintptr_t)t->data % 8 != 0 && bytes > all.misaligned ? bytes : all.misaligned;
             const uint32_t pieces = weir_exchange_pieces(bytes, weir_exchange_columns(x, lane));
             all.pieces += pieces;
             all.most = pieces > all.most ? pieces : all.most;
@@ -287,21 +292,31 @@ static uint32_t ring_threads(uint64_t bytes, uint32_t most)
     return (uint32_t)least(warps * WARP, most);
 }
 
+/* Misaligned data goes as lines one at a time, so it takes many threads. Where a lane has few blocks for it, those that
+ * serve all lanes, of twice the threads, are faster: four H200, 24 blocks, all ranks to all others, 1.4 MB to each 56
+ * us and 78, 22 MB to each 735 and 578; by all SMs 299 and 296. */
+#define MISALIGNED_MOST ((uint64_t)768 << 10) /* for each block of a lane */
+
 /* Divides the lanes among blocks, sets *kernel and returns the shape of the launch. If the limit allows it, each block
- * has one lane. */
+ * has one lane at a time: its ring, one of its columns, or, of a lane with one transfer, some of them. */
 static weir_shape divide(const weir_collective *collective, weir_collective_exchange *x, uint32_t limit,
                          uint32_t *kernel)
 {
     const lane_contents all = contents_of(x);
     const uint32_t columns = x->columns > x->far ? x->columns : x->far;
     const uint32_t copying = (uint32_t)least(limit, (all.copied + WEIR_EXCHANGE_PIECE - 1) / WEIR_EXCHANGE_PIECE);
-    const uint32_t rings = all.small ? x->lanes : 0;
-    const uint32_t alone = rings + x->lanes * (all.pieces == 0 ? 0 : all.single ? all.most : columns);
-    uint32_t moving = alone;
+    const uint32_t pieces = all.pieces == 0 ? 0 : all.single ? all.most : columns;
+    const uint32_t lanes = pieces == 0 && all.single ? (uint32_t)least(x->lanes, limit) : x->lanes;
+    const uint32_t rings = all.small ? lanes : 0;
+    const uint32_t room = x->lanes != 0 && limit > rings ? (limit - rings) / x->lanes : 0;
+    uint32_t moving;
     x->only = all.single ? all.most : 0;
-    if (*kernel == WEIRI_EXCHANGE_INSIDE && alone <= limit) {
-        *kernel = WEIRI_EXCHANGE_ALONE;
+    const bool in_turn = all.single && room != 0 && all.misaligned <= room * MISALIGNED_MOST;
+    if (*kernel == WEIRI_EXCHANGE_INSIDE && rings <= limit && (pieces <= room || in_turn)) {
+        *kernel = all.brief && pieces <= room && lanes == x->lanes ? WEIRI_EXCHANGE_BRIEF : WEIRI_EXCHANGE_ALONE;
         x->rings = rings;
+        x->posts = pieces == 0 ? 1 : (uint32_t)least(pieces, room);
+        moving = rings + (pieces == 0 ? 0 : x->lanes * x->posts);
     } else {
         x->rings = all.small ? (uint32_t)least(x->lanes, ring_blocks(limit, collective->device.ranks)) : 0;
         x->sides = all.sends && all.receives && x->rings + 2 * columns <= limit ? 2 : 1;
@@ -311,7 +326,7 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     weir_shape shape = { moving > copying ? moving : copying, 0 };
     shape.blocks = shape.blocks == 0 ? 1 : shape.blocks;
     shape.threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, shape.blocks);
-    if (*kernel == WEIRI_EXCHANGE_ALONE) {
+    if (*kernel == WEIRI_EXCHANGE_ALONE || *kernel == WEIRI_EXCHANGE_BRIEF) {
         shape.threads = (uint32_t)least(shape.threads, WEIRI_FEW_THREADS);
     }
     if (collective->warps && all.pieces == 0 && copying == 0) {

@@ -1,8 +1,9 @@
-/* weir/device/impl/collective_exchange_alone.h - exchanges inside a host in which each block serves one lane.
+/* weir/device/impl/collective_exchange_alone.h - exchanges inside a host in which each block serves one lane at a time.
  *
- * The ways of the data are those of impl/collective_exchange.h, and the peer may use the other kernel. A small transfer
+ * The ways of the data are those of impl/collective_exchange.h, and the peer may use another kernel. A small transfer
  * takes little longer than the way over the link. So a block has its lane's numbers in registers, and loads them at
- * once. */
+ * once. There are two kernels: one for transfers that go as packets or lines, with a block for each column and each
+ * ring, and one for all others. With the code of both, the first would keep registers in memory. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_ALONE_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_ALONE_H
 
@@ -143,24 +144,75 @@ WEIR_FN weir_status weir_exchange_pass_piece(const weir_dev_collective *c, const
     return status;
 }
 
-/* Carries out the transfers of the lane in its column or its ring. All threads of the block end together. With `counts`
- * the block counts the launch behind its first message. Before it, the thread that counts would fall behind its warp,
- * and store its part of a line later than the other lanes. */
-WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                                        uint32_t column, weir_exchange_state s, uint64_t known, int counts,
-                                        weir_coop coop)
+/* What a block does: its lane, and the first of its pieces. With x->only these are pieces of the lane's transfer, else
+ * columns. */
+typedef struct weir_exchange_post {
+    uint32_t lane;
+    uint32_t piece;
+    uint32_t column; /* of the piece, or the lane's ring */
+    int idle;
+} weir_exchange_post;
+
+/* Whether a block with rings has its last lane. */
+WEIR_FN int weir_exchange_is_last(const weir_collective_exchange *x, weir_exchange_post post)
 {
-    const weir_exchange_bar bar = weir_exchange_bar_of(c, &x->lane[lane], column);
-    const int ring = column == WEIR_EXCHANGE_RING;
-    uint32_t open = weir_exchange_find(c, x, lane, column, &s);
-    weir_status status = WEIR_OK;
-    if (counts && open == 0) {
-        weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
+    return post.column != WEIR_EXCHANGE_RING || post.lane < x->rings;
+}
+
+/* Turns to the block's next piece, or the ring of its next lane. Returns 0 if there is none. */
+WEIR_FN int weir_exchange_turn_post(const weir_collective_exchange *x, weir_exchange_post *post)
+{
+    if (post->column == WEIR_EXCHANGE_RING) {
+        const int last = post->lane < x->rings;
+        post->lane -= last ? 0 : x->rings;
+        return !last;
     }
+    const uint32_t column = post->column + x->posts;
+    post->column = column >= x->columns ? column - x->columns : column;
+    post->piece += x->posts;
+    return post->piece < x->only;
+}
+
+/* Reads the counts of the block's lane in its column. Returns the word that the lane waits for, as it is now. */
+WEIR_FN uint64_t weir_exchange_read(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                    weir_exchange_post post, weir_exchange_state *s)
+{
+    const weir_exchange_lane *lane = &x->lane[post.lane];
+    s->next = 0;
+    s->messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, NULL, lane, post.column));
+    return weir_arch_load_relaxed_sys_u64(weir_exchange_bar_of(c, lane, post.column).word);
+}
+
+/* Carries out the transfers of the lane in its columns, or those of the block's lanes in their rings. All threads of
+ * the block end together. With `counts` the block counts the launch behind the first message of its last lane. Before
+ * it, the thread that counts would fall behind its warp, and store its part of a line later than the other lanes.
+ * `brief`, a constant: the block has one lane and one column or ring, and all transfers go as packets or lines. */
+WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                        weir_exchange_post post, weir_exchange_state s, uint64_t known, int counts,
+                                        int brief, weir_coop coop)
+{
+    weir_exchange_bar bar = weir_exchange_bar_of(c, &x->lane[post.lane], post.column);
+    uint32_t open = weir_exchange_find(c, x, post.lane, post.column, &s);
+    weir_status status = WEIR_OK;
     WEIR_ROLLED
-    while (open != 0 && status == WEIR_OK) {
+    while (status == WEIR_OK) {
+        const uint32_t lane = post.lane;
+        const uint32_t column = post.column;
+        const int ring = column == WEIR_EXCHANGE_RING;
+        if (open == 0 && (brief || !weir_exchange_turn_post(x, &post))) {
+            break;
+        }
+        if (open == 0) {
+            if (ring) {
+                s.number = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, &x->lane[post.lane]));
+            }
+            known = weir_exchange_read(c, x, post, &s);
+            bar = weir_exchange_bar_of(c, &x->lane[post.lane], post.column);
+            open = weir_exchange_find(c, x, post.lane, post.column, &s);
+            continue;
+        }
         const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s.next];
-        if (WEIR_UNLIKELY(!ring && !weir_exchange_is_lined(x, weir_exchange_bytes(t)))) {
+        if (!brief && WEIR_UNLIKELY(!ring && !weir_exchange_is_lined(x, weir_exchange_bytes(t)))) {
             status = weir_exchange_pass_piece(c, x, lane, column, &s, bar, known, coop);
         } else {
             /* All threads of a receiver wait for packets or lines by themselves. */
@@ -176,41 +228,40 @@ WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir
             weir_exchange_pass(&s, bytes);
         }
         open = weir_exchange_find_next(c, x, lane, column, &s);
-        if (counts) {
+        if (counts && (brief || weir_exchange_is_last(x, post))) {
             weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
             counts = 0;
         }
         status = weir_coop_agree(weir_coop_block(coop), c->control, status);
     }
+    if (counts && status == WEIR_OK) {
+        weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
+    }
     return status;
 }
 
-/* The block's lane, and its column. */
-typedef struct weir_exchange_post {
-    uint32_t lane;
-    uint32_t column;
-    int idle;
-} weir_exchange_post;
-
-/* The first blocks have the rings of the lanes. Behind them come the columns of the first lane, then those of the next.
- * Blocks of one lane in turn with those of another would put the senders into half of a GPU's clusters: with 24
- * blocks of an H200, 256 MiB into registered memory took 896 us so, and take 749. */
+/* The first blocks have the rings of the lanes. A block with several of them sends before it receives: lanes that send
+ * come last. Behind these blocks come the blocks of the first lane, then those of the next. Blocks of one lane in turn
+ * with those of another would put the senders into half of a GPU's clusters: with 24 blocks of an H200, 256 MiB into
+ * registered memory took 896 us so, and take 749. */
 WEIR_FN weir_exchange_post weir_exchange_post_of(const weir_collective_exchange *x, weir_coop coop)
 {
     weir_exchange_post post;
     const int ring = coop.block < x->rings;
-    const uint32_t rest = ring ? coop.block : coop.block - x->rings;
-    const uint32_t columns = x->only != 0 ? x->only : x->columns;
-    const uint32_t lane = ring ? rest : rest / columns;
+    const uint32_t rest = coop.block - x->rings;
+    const uint32_t lane = ring ? x->lanes - 1 - coop.block : rest / x->posts;
     post.idle = lane >= x->lanes;
     post.lane = post.idle ? 0 : lane;
-    post.column = ring ? WEIR_EXCHANGE_RING : rest % columns;
+    post.piece = rest % x->posts;
+    post.column = ring ? WEIR_EXCHANGE_RING : post.piece;
     return post;
 }
 
-/* An exchange inside a host, in which each block has one lane. */
-WEIR_FN weir_status weir_collective_exchange_alone(const weir_dev_collective *c, const weir_collective_exchange *x,
-                                                   weir_coop coop)
+/* An exchange inside a host, in which each block has one lane, or the rings of several. Where a lane has fewer blocks
+ * than pieces, its blocks take these in order. So do those of its peer, or each piece has a block there: the first
+ * piece that has not passed can always go on. */
+WEIR_FN weir_status weir_exchange_run_alone(const weir_dev_collective *c, const weir_collective_exchange *x, int brief,
+                                            weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
     weir_exchange_post post = weir_exchange_post_of(x, coop);
@@ -227,25 +278,37 @@ WEIR_FN weir_status weir_collective_exchange_alone(const weir_dev_collective *c,
             const uint32_t column = post.column + weir_exchange_first(c, x, post.lane, (uint32_t)number);
             post.column = column >= x->columns ? column - x->columns : column;
         }
-        s.messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, NULL, lane, post.column));
-        known = weir_arch_load_relaxed_sys_u64(weir_exchange_bar_of(c, lane, post.column).word);
+        known = weir_exchange_read(c, x, post, &s);
         s.number = (uint32_t)number;
     }
     weir_arch_block_sync(coop.host); /* all have read the counts */
     weir_status status = WEIR_OK;
     /* A block that receives counts while its data is on the way to it, and one that sends when its data is on the way
      * to the peer. */
-    const int sends = !post.idle && lane->receives == 0;
-    if (x->lanes != 0 && !sends) {
+    const int later = !post.idle && (lane->receives == 0 || (!brief && !weir_exchange_is_last(x, post)));
+    if (x->lanes != 0 && !later) {
         weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
     }
     if (!post.idle) {
-        status = weir_exchange_serve(c, x, post.lane, post.column, s, known, sends, coop);
+        status = weir_exchange_serve(c, x, post, s, known, later, brief, coop);
     }
     if (status == WEIR_OK) {
         weir_exchange_copy(x, coop);
     }
     return weir_slots_end(c, status);
+}
+
+WEIR_FN weir_status weir_collective_exchange_alone(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                   weir_coop coop)
+{
+    return weir_exchange_run_alone(c, x, 0, coop);
+}
+
+/* The same for transfers that go as packets or lines, if each block has one column or ring. */
+WEIR_FN weir_status weir_collective_exchange_brief(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                   weir_coop coop)
+{
+    return weir_exchange_run_alone(c, x, 1, coop);
 }
 
 #endif

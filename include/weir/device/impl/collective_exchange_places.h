@@ -49,9 +49,9 @@ typedef struct weir_exchange_rails {
 
 /* An exchange of one launch. The first `rings` blocks of the grid divide the rings of the lanes. Then each column has
  * `sides` blocks: one for all lanes, or one for the lanes that receive and one for those that send. In a launch in
- * which each block serves one lane, each lane has a block for its ring and one for each column; `sides` is not used.
- * With `only`, each lane has one transfer, of up to `only` pieces. Then there are blocks for these pieces alone, and
- * their columns follow from the number of the transfer. */
+ * which each block serves one lane at a time, each lane has `posts` blocks for its columns; `sides` is not used. With
+ * `only`, each lane has one transfer, of up to `only` pieces. Then there are blocks for these pieces alone, and their
+ * columns follow from the number of the transfer. */
 typedef struct weir_collective_exchange {
     uint64_t call; /* that both ends compare, without the type */
     const uint64_t
@@ -63,6 +63,7 @@ typedef struct weir_collective_exchange {
     uint32_t small;   /* inside the host transfers of fewer bytes take the ring */
     uint32_t rings;
     uint32_t sides;
+    uint32_t posts;
     uint32_t only;
     uint32_t copies; /* of this rank to itself: two transfers each, source and target, */
     uint32_t copy;   /* from this one on */
