@@ -34,7 +34,8 @@
  *
  * A block serves one column of several lanes at once, or the rings of several lanes. It takes the lanes in the order in
  * which they become ready, so no lane waits for another one. Neither the order nor the size of transfers can make ranks
- * wait for each other. If there are enough blocks, each serves one lane (impl/collective_exchange_alone.h).
+ * wait for each other. If there are enough blocks, each serves one lane at a time: see
+ * impl/collective_exchange_alone.h.
  *
  * The first message of a piece carries the sender's call. The receiver compares it with its own. If the two ends differ
  * in the count, one may use the ring and the other a column: a receiver that waits looks for its transfer there too. */
@@ -482,11 +483,19 @@ WEIR_FN weir_status weir_lined_move(const weir_dev_collective *c, char *out, con
         return WEIR_OK;
     }
     weir_arch_warp_converge();
-    if (WEIR_UNLIKELY((((uintptr_t)s->data | bytes) & 7) != 0)) {
+    if (WEIR_UNLIKELY(((uintptr_t)s->data & 7) != 0)) {
         return weir_line_run_any(out, s->data, flag, s->data, in, flag, bytes, coop.block_rank, movers, c->control);
     }
-    return weir_line_run(out, s->data, weir_line_flag(flag), s->data, in, weir_line_flag(flag), bytes, coop.block_rank,
-                         movers, c->control);
+    const uint32_t last = WEIR_UNLIKELY((bytes & 7) != 0) ? (uint32_t)(bytes % WEIR_LINE_DATA) : 0;
+    const uint64_t whole = bytes - last;
+    const weir_status status = weir_line_run(out, s->data, weir_line_flag(flag), s->data, in, weir_line_flag(flag),
+                                             whole, coop.block_rank, movers, c->control);
+    if (WEIR_UNLIKELY(last != 0) && status == WEIR_OK) { /* the last line ends within a word */
+        const uint64_t lines = whole / WEIR_LINE_DATA * WEIR_LINE_BYTES;
+        return weir_line_run_any(out != NULL ? out + lines : NULL, s->data + whole, flag, s->data + whole,
+                                 in != NULL ? in + lines : NULL, flag, last, coop.block_rank, movers, c->control);
+    }
+    return status;
 }
 
 /* Takes a message whose lines come, or have come. The status is the calling thread's. */
