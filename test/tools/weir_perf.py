@@ -176,7 +176,7 @@ def mistakes(program):
             (["allgather_parts", "--parts-bytes", "64", "--rows", "8", "--sizes", "1K"], "in the place of --parts, --si"),
             (["allgather_parts", "--parts-bytes", "64", "--rows", "16385"], "at most 16384"),
             (["allgather", "--parts-bytes", "64"], "allgather does not take --parts-bytes"),
-            (["sendrecv", "--layout", "star"], "--layout is ring, pairs, fan or self"),
+            (["sendrecv", "--layout", "star"], "--layout is ring, pairs, fan, all or self"),
             (["sendrecv", "--transfers", "1025"], "--transfers is at most 1024"),
             (["allreduce", "--transfers", "2"], "allreduce does not take --transfers"),
             (["sendrecv", "--device", "cpu", "-g", "1", "--layout", "fan"], "--layout fan needs two or more ranks"),

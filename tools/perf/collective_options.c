@@ -206,7 +206,7 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
     } else if (options->ranks.count > 1 || (options->threads.count > 1 && options->tune == NULL)) {
         refused = "-g and --threads take one number";
     } else if (out->what->transfers && !perf_sendrecv_knows(options->layout)) {
-        refused = "--layout is ring, pairs, fan or self";
+        refused = "--layout is ring, pairs, fan, all or self";
     } else if (options->transfers > PERF_TRANSFERS_MAX) {
         refused = "--transfers is at most 1024";
     } else if (options->tune != NULL && out->what->uneven) {

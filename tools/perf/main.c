@@ -105,7 +105,7 @@ static const option_row option_rows[] = {
       "boxes of a pack: seed (default), C5 to C12, C12-shuffled, RUNxROWS@STRIDE; of a halo: z,x (default), y" },
     { "--layout", OPTION_TEXT, offsetof(perf_options, layout), "LIST",
       "of a box: v_hv (default), v_hv_hv, hi, hib, subarray; all; of parts: part (default), rank; "
-      "of sendrecv: ring (default), pairs, fan, self" },
+      "of sendrecv: ring (default), pairs, fan, all, self" },
     { "--cube", OPTION_NUMBER, offsetof(perf_options, cube), "N", "side of the cube of these boxes; default 1024" },
     { "--size", OPTION_NUMBER, offsetof(perf_options, size), "N",
       "cells of a halo's box along each side; default 256" },

@@ -7,10 +7,13 @@
 /* ---- layouts ----------------------------------------------------------------------------- */
 
 /* ring: each rank sends to the next one. pairs: ranks 0 and 1 exchange data, ranks 2 and 3, and so on. fan: rank 0
- * exchanges data with every other rank. self: each rank sends to itself. With --transfers, so many equal transfers take
- * the place of each. */
-static const char *const layouts[] = { "ring", "pairs", "fan", "self" };
-enum { RING, PAIRS, FAN, SELF };
+ * exchanges data with every other rank. all: so does every rank. self: each rank sends to itself. With --transfers, so
+ * many equal transfers take the place of each. */
+static const char *const layouts[] = { "ring", "pairs", "fan", "all", "self" };
+enum { RING, PAIRS, FAN, ALL, SELF };
+
+/* Whether the layout has transfers with each other rank. */
+static bool has_all_peers(uint32_t layout) { return layout == FAN || layout == ALL; }
 
 /* NULL is ring. Returns ROWS(layouts) if the name is unknown. */
 static uint32_t layout_of(const char *name)
@@ -36,7 +39,7 @@ static uint32_t transfers_of(const perf_bench *b)
 
 uint32_t perf_sendrecv_parts(const perf_bench *b)
 {
-    return transfers_of(b) * (layout_of_bench(b) == FAN ? b->rank->ranks - 1 : 1);
+    return transfers_of(b) * (has_all_peers(layout_of_bench(b)) ? b->rank->ranks - 1 : 1);
 }
 
 weir_status perf_sendrecv_open(perf_bench *b)
@@ -46,7 +49,7 @@ weir_status perf_sendrecv_open(perf_bench *b)
     if (!b->wish.what->transfers) {
         return WEIR_OK;
     }
-    if ((layout == PAIRS || layout == FAN) && rank->ranks == 1) {
+    if ((layout == PAIRS || has_all_peers(layout)) && rank->ranks == 1) {
         return perf_fail(b->rank, WEIR_ERR_INVALID, "--layout %s needs two or more ranks", layouts[layout]);
     }
     b->transfers = (weir_transfer *)calloc((size_t)perf_sendrecv_parts(b) * 2, sizeof *b->transfers);
@@ -80,9 +83,10 @@ uint32_t perf_sendrecv_list(const perf_bench *b, const weir_collective_request *
     uint32_t n = 0;
     if (layout == RING) {
         add(b, q, (rank + 1) % ranks, (rank + ranks - 1) % ranks, 0, &n);
-    } else if (layout == FAN && rank == 0) {
-        for (uint32_t peer = 1; peer < ranks; peer++) {
-            add(b, q, peer, peer, (uint64_t)(peer - 1) * transfers_of(b) * q->count, &n);
+    } else if (layout == ALL || (layout == FAN && rank == 0)) {
+        for (uint32_t k = 0; k + 1 < ranks; k++) {
+            const uint32_t peer = k < rank ? k : k + 1;
+            add(b, q, peer, peer, (uint64_t)k * transfers_of(b) * q->count, &n);
         }
     } else if (partner < ranks) { /* the last of an odd number of ranks has no partner */
         add(b, q, partner, partner, 0, &n);
