@@ -90,6 +90,41 @@ TEST_P(Exchange, EachOtherRankOnce)
 }
 TEST_P(Exchange, LargeTransfersUseAllColumns) { random({ 2, 3 }, { 5, 6, 30000, 4, 0 }); }
 
+// Two transfers from each rank to each other one. Odd ranks have them in one call, and even ranks in two.
+void divided(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank, 14);
+    Bench b;
+    bool fine = bench_open(rank, &opts, room, 0, &b);
+    for (uint64_t seed = 1; seed <= 3 && fine; seed++) {
+        Transfers all = transfers_to_others(seed, rank->size, 12000);
+        const Transfers second = transfers_to_others(seed + 10, rank->size, 12000);
+        all.insert(all.end(), second.begin(), second.end());
+        const List list = list_of(&b, all, seed);
+        fine = prepare_list(&b, list);
+        for (uint32_t call = 0; call < 2 && fine; call++) {
+            std::vector<weir_transfer> part;
+            for (size_t i = 0; i < list.transfers.size(); i++) {
+                const uint32_t first = list.meant[i].id < (seed + 10) * 1000 ? 0 : 1;
+                if (rank->rank % 2 != 0 ? call == 0 : call == first) {
+                    part.push_back(list.transfers[i]);
+                }
+            }
+            fine =
+                WEIRT_OK(rank, weir_exchange(b.collective, part.data(), static_cast<uint32_t>(part.size()), b.stream));
+        }
+        fine = fine && WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms())) &&
+               WEIRT_OK(rank, weir_comm_status(b.comm.comm)) && weirt_barrier(rank);
+        const std::string found = fine ? wrong(&b, list) : "";
+        if (!found.empty()) {
+            weirt_fail(rank, __FILE__, __LINE__, "seed %llu: %s", static_cast<unsigned long long>(seed), found.c_str());
+        }
+    }
+    bench_close(&b);
+}
+
+TEST_P(Exchange, CallsDivideTransfersInOtherWays) { run(4, divided); }
+
 // Two transfers of five pieces each take ten different columns of 10 or more.
 void follow_each_other(weirt_rank *rank)
 {

@@ -169,7 +169,7 @@ template <uint32_t DELAY, bool ALONE> struct Direct : Exchanging<2, 0, 250, 2, 0
     }
 };
 
-// A transfer of two pieces each way. A lane has one block, which takes the pieces in order.
+// A transfer of two pieces each way. A lane has one block, which takes its columns in order.
 struct PiecesInOrder : Exchanging<2, 0, 960, 1, 1, 1, 0, true, true> {
     PiecesInOrder()
     {
@@ -177,7 +177,6 @@ struct PiecesInOrder : Exchanging<2, 0, 960, 1, 1, 1, 0, true, true> {
             collective[r].message_bytes = 2048;
             exchange[r].columns = 2;
             exchange[r].posts = 1;
-            exchange[r].only = 2;
             exchange[r].lined = 2048;
         }
     }
@@ -247,13 +246,13 @@ struct Random : Pair {
         for (uint32_t round = 0; round < ROUNDS; round++) {
             for (uint32_t r = 0; r < RANKS; r++) {
                 Launch &launch = launches[r][round];
-                launch.alone = !both && draw(2) != 0;
+                launch.alone = !(both && rings) && draw(2) != 0;
                 launch.brief = draw(2) != 0;
                 for (uint32_t &delay : launch.delays) {
                     delay = draw(3) == 0 ? draw(200) : 0;
                 }
                 launch.exchange.columns = columns;
-                launch.exchange.posts = columns;
+                launch.exchange.posts = both ? 1 : columns;
                 launch.exchange.small = rings ? RING_BYTES + 1 : 0;
                 launch.exchange.rings = rings;
                 launch.exchange.sides = launch.alone || rings || columns == 2 ? 1 : 1 + draw(2);
@@ -309,7 +308,8 @@ struct Random : Pair {
     }
     weir_status run(uint32_t r, const Launch &launch, const weir_coop &grid) const
     {
-        if (launch.alone && launch.brief && is_brief(launch.exchange)) {
+        const bool in_turn = launch.exchange.posts < launch.exchange.columns;
+        if (launch.alone && launch.brief && !in_turn && is_brief(launch.exchange)) {
             return weir_collective_exchange_brief(&collective[r], &launch.exchange, grid);
         }
         return launch.alone ? weir_collective_exchange_alone(&collective[r], &launch.exchange, grid)

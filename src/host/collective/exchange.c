@@ -250,7 +250,7 @@ typedef struct lane_contents {
     bool single;          /* no lane has more than one transfer */
     bool sends, receives; /* such pieces */
     bool brief;           /* all go as packets or lines */
-    uint64_t misaligned;  /* bytes of the longest such transfer whose data does not begin at a multiple of 8 */
+    uint64_t misaligned;  /* bytes of such transfers of a lane whose data does not begin at a multiple of 8 */
     bool small;           /* transfers that take a ring, */
     uint64_t longest;     /* and bytes of the longest */
     uint64_t copied;      /* bytes of this rank to itself */
@@ -261,6 +261,7 @@ static lane_contents contents_of(const weir_collective_exchange *x)
     lane_contents all = { .single = true, .brief = true };
     for (uint32_t lane = 0; lane < x->lanes; lane++) {
         const weir_exchange_lane *l = &x->lane[lane];
+        uint64_t misaligned = 0;
         all.single &= l->count == 1;
         for (uint32_t i = 0; i < l->count; i++) {
             const weir_exchange_transfer *t = &x->transfers[l->first + i];
@@ -273,11 +274,12 @@ static lane_contents contents_of(const weir_collective_exchange *x)
             all.sends |= l->receives == 0;
             all.receives |= l->receives != 0;
             all.brief &= weir_exchange_is_lined(x, bytes) != 0;
-            all.misaligned = (uintptr_t)t->data % 8 != 0 && bytes > all.misaligned ? bytes : all.misaligned;
+            misaligned += (uintptr_t)t->data % 8 != 0 ? bytes : 0;
             const uint32_t pieces = weir_exchange_pieces(bytes, weir_exchange_columns(x, lane));
             all.pieces += pieces;
             all.most = pieces > all.most ? pieces : all.most;
         }
+        all.misaligned = misaligned > all.misaligned ? misaligned : all.misaligned;
     }
     for (uint32_t i = 0; i < x->copies; i++) {
         all.copied += weir_exchange_bytes(&x->transfers[x->copy + 2 * i]);
@@ -298,7 +300,7 @@ static uint32_t ring_threads(uint64_t bytes, uint32_t most)
 #define MISALIGNED_MOST ((uint64_t)768 << 10) /* for each block of a lane */
 
 /* Divides the lanes among blocks, sets *kernel and returns the shape of the launch. If the limit allows it, each block
- * has one lane at a time: its ring, one of its columns, or, of a lane with one transfer, some of them. */
+ * has one lane at a time: its ring, or some of its columns. */
 static weir_shape divide(const weir_collective *collective, weir_collective_exchange *x, uint32_t limit,
                          uint32_t *kernel)
 {
@@ -310,8 +312,7 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     const uint32_t rings = all.small ? lanes : 0;
     const uint32_t room = x->lanes != 0 && limit > rings ? (limit - rings) / x->lanes : 0;
     uint32_t moving;
-    x->only = all.single ? all.most : 0;
-    const bool in_turn = all.single && room != 0 && all.misaligned <= room * MISALIGNED_MOST;
+    const bool in_turn = room != 0 && all.misaligned <= room * MISALIGNED_MOST;
     if (*kernel == WEIRI_EXCHANGE_INSIDE && rings <= limit && (pieces <= room || in_turn)) {
         *kernel = all.brief && pieces <= room && lanes == x->lanes ? WEIRI_EXCHANGE_BRIEF : WEIRI_EXCHANGE_ALONE;
         x->rings = rings;

@@ -144,12 +144,12 @@ WEIR_FN weir_status weir_exchange_pass_piece(const weir_dev_collective *c, const
     return status;
 }
 
-/* What a block does: its lane, and the first of its pieces. With x->only these are pieces of the lane's transfer, else
- * columns. */
+/* What a block does: its lane, or several for their rings, and the columns x->posts apart from the first one on. */
 typedef struct weir_exchange_post {
     uint32_t lane;
-    uint32_t piece;
-    uint32_t column; /* of the piece, or the lane's ring */
+    uint32_t first;
+    uint32_t column; /* the one whose piece has its turn, or the ring */
+    uint32_t piece;  /* of the transfer that has its turn: the first one that has not had it */
     int idle;
 } weir_exchange_post;
 
@@ -159,18 +159,41 @@ WEIR_FN int weir_exchange_is_last(const weir_collective_exchange *x, weir_exchan
     return post.column != WEIR_EXCHANGE_RING || post.lane < x->rings;
 }
 
-/* Turns to the block's next piece, or the ring of its next lane. Returns 0 if there is none. */
-WEIR_FN int weir_exchange_turn_post(const weir_collective_exchange *x, weir_exchange_post *post)
+/* Finds the next piece in the block's columns: of the transfers in their order, and of a transfer in the order of its
+ * pieces. The peer's blocks take them in the same order, also if its launches divide the transfers in another way. So
+ * the first piece that has not passed can always go on. Returns 0 at the end. */
+WEIR_FN uint32_t weir_exchange_find_piece(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                          weir_exchange_post *post, weir_exchange_state *s)
 {
-    if (post->column == WEIR_EXCHANGE_RING) {
-        const int last = post->lane < x->rings;
-        post->lane -= last ? 0 : x->rings;
-        return !last;
+    s->begun = 0;
+    s->opened = 0;
+    WEIR_ROLLED
+    for (; s->next < x->lane[post->lane].count; s->next++) {
+        const weir_exchange_transfer *t = &x->transfers[x->lane[post->lane].first + s->next];
+        const uint64_t bytes = weir_exchange_bytes(t);
+        const uint32_t pieces =
+            weir_exchange_is_small(x, post->lane, bytes) ? 0 : weir_exchange_pieces(bytes, x->columns);
+        uint32_t column = weir_exchange_first(c, x, post->lane, s->number + s->next) + post->piece;
+        column = column >= x->columns ? column - x->columns : column;
+        uint32_t rest = column % x->posts;
+        WEIR_ROLLED
+        for (uint32_t piece = post->piece; piece < pieces; piece++) {
+            if (rest == post->first) {
+                const uint64_t range = weir_slots_range(bytes, pieces);
+                s->data = t->data + piece * range;
+                s->left = weir_least((int64_t)range, weir_left(bytes, piece * range));
+                post->column = column;
+                post->piece = piece + 1;
+                if (s->left > 0 || piece == 0) {
+                    return 1;
+                }
+            }
+            column = column + 1 == x->columns ? 0 : column + 1;
+            rest = column == 0 || rest + 1 == x->posts ? 0 : rest + 1;
+        }
+        post->piece = 0;
     }
-    const uint32_t column = post->column + x->posts;
-    post->column = column >= x->columns ? column - x->columns : column;
-    post->piece += x->posts;
-    return post->piece < x->only;
+    return 0;
 }
 
 /* Reads the counts of the block's lane in its column. Returns the word that the lane waits for, as it is now. */
@@ -178,12 +201,38 @@ WEIR_FN uint64_t weir_exchange_read(const weir_dev_collective *c, const weir_col
                                     weir_exchange_post post, weir_exchange_state *s)
 {
     const weir_exchange_lane *lane = &x->lane[post.lane];
-    s->next = 0;
     s->messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, NULL, lane, post.column));
     return weir_arch_load_relaxed_sys_u64(weir_exchange_bar_of(c, lane, post.column).word);
 }
 
-/* Carries out the transfers of the lane in its columns, or those of the block's lanes in their rings. All threads of
+/* Finds what has its turn when all of a piece or a small transfer has passed, and reads the counts where column or lane
+ * are others. Returns 0 at the end. */
+WEIR_FN uint32_t weir_exchange_go_on(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                     weir_exchange_post *post, weir_exchange_state *s, uint64_t *known)
+{
+    const uint32_t column = post->column;
+    if (s->left > 0) {
+        return 1;
+    }
+    if (column != WEIR_EXCHANGE_RING) {
+        const uint32_t open = weir_exchange_find_piece(c, x, post, s);
+        *known = open != 0 && post->column != column ? weir_exchange_read(c, x, *post, s) : *known;
+        return open;
+    }
+    WEIR_ROLLED
+    while (weir_exchange_find(c, x, post->lane, column, s) == 0) {
+        if (weir_exchange_is_last(x, *post)) {
+            return 0;
+        }
+        post->lane -= x->rings;
+        s->next = 0;
+        s->number = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, &x->lane[post->lane]));
+        *known = weir_exchange_read(c, x, *post, s);
+    }
+    return 1;
+}
+
+/* Carries out the transfers of the lane in the block's columns, or those of its lanes in their rings. All threads of
  * the block end together. With `counts` the block counts the launch behind the first message of its last lane. Before
  * it, the thread that counts would fall behind its warp, and store its part of a line later than the other lanes.
  * `brief`, a constant: the block has one lane and one column or ring, and all transfers go as packets or lines. */
@@ -192,25 +241,20 @@ WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir
                                         int brief, weir_coop coop)
 {
     weir_exchange_bar bar = weir_exchange_bar_of(c, &x->lane[post.lane], post.column);
-    uint32_t open = weir_exchange_find(c, x, post.lane, post.column, &s);
+    uint32_t open = brief ? weir_exchange_find(c, x, post.lane, post.column, &s) : 1;
     weir_status status = WEIR_OK;
     WEIR_ROLLED
-    while (status == WEIR_OK) {
+    while (open != 0 && status == WEIR_OK) {
+        if (!brief) {
+            open = weir_exchange_go_on(c, x, &post, &s, &known);
+            bar = weir_exchange_bar_of(c, &x->lane[post.lane], post.column);
+        }
+        if (open == 0) {
+            break;
+        }
         const uint32_t lane = post.lane;
         const uint32_t column = post.column;
         const int ring = column == WEIR_EXCHANGE_RING;
-        if (open == 0 && (brief || !weir_exchange_turn_post(x, &post))) {
-            break;
-        }
-        if (open == 0) {
-            if (ring) {
-                s.number = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, &x->lane[post.lane]));
-            }
-            known = weir_exchange_read(c, x, post, &s);
-            bar = weir_exchange_bar_of(c, &x->lane[post.lane], post.column);
-            open = weir_exchange_find(c, x, post.lane, post.column, &s);
-            continue;
-        }
         const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s.next];
         if (!brief && WEIR_UNLIKELY(!ring && !weir_exchange_is_lined(x, weir_exchange_bytes(t)))) {
             status = weir_exchange_pass_piece(c, x, lane, column, &s, bar, known, coop);
@@ -227,7 +271,11 @@ WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir
             status = ring ? weir_ring_pass(c, x, lane, &s, coop) : weir_lined_pass(c, x, lane, column, &s, bytes, coop);
             weir_exchange_pass(&s, bytes);
         }
-        open = weir_exchange_find_next(c, x, lane, column, &s);
+        if (brief) {
+            open = weir_exchange_find_next(c, x, lane, column, &s);
+        } else {
+            s.next += ring;
+        }
         if (counts && (brief || weir_exchange_is_last(x, post))) {
             weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
             counts = 0;
@@ -252,20 +300,20 @@ WEIR_FN weir_exchange_post weir_exchange_post_of(const weir_collective_exchange 
     const uint32_t lane = ring ? x->lanes - 1 - coop.block : rest / x->posts;
     post.idle = lane >= x->lanes;
     post.lane = post.idle ? 0 : lane;
-    post.piece = rest % x->posts;
-    post.column = ring ? WEIR_EXCHANGE_RING : post.piece;
+    post.first = rest % x->posts;
+    post.column = ring ? WEIR_EXCHANGE_RING : post.first;
+    post.piece = 0;
     return post;
 }
 
-/* An exchange inside a host, in which each block has one lane, or the rings of several. Where a lane has fewer blocks
- * than pieces, its blocks take these in order. So do those of its peer, or each piece has a block there: the first
- * piece that has not passed can always go on. */
+/* An exchange inside a host, in which each block has one lane, or the rings of several. */
 WEIR_FN weir_status weir_exchange_run_alone(const weir_dev_collective *c, const weir_collective_exchange *x, int brief,
                                             weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
     weir_exchange_post post = weir_exchange_post_of(x, coop);
     const weir_exchange_lane *lane = &x->lane[post.lane];
+    const int ring = post.column == WEIR_EXCHANGE_RING;
     weir_exchange_state s = { 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
     uint64_t known = 0;
     const weir_status begun = weir_slots_begin(c, coop); /* nothing is read before: the memory may be gone */
@@ -273,13 +321,16 @@ WEIR_FN weir_status weir_exchange_run_alone(const weir_dev_collective *c, const 
         return weir_slots_end(c, begun);
     }
     if (!post.idle) {
-        const uint64_t number = weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, lane));
-        if (x->only != 0 && post.column != WEIR_EXCHANGE_RING) {
-            const uint32_t column = post.column + weir_exchange_first(c, x, post.lane, (uint32_t)number);
+        s.number = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, lane));
+        if (brief && !ring && lane->count == 1) { /* there may be no more blocks than pieces */
+            const uint32_t column = post.column + weir_exchange_first(c, x, post.lane, s.number);
             post.column = column >= x->columns ? column - x->columns : column;
         }
-        known = weir_exchange_read(c, x, post, &s);
-        s.number = (uint32_t)number;
+        if (brief || ring) {
+            known = weir_exchange_read(c, x, post, &s);
+        } else {
+            post.column = x->columns; /* not one of them: the first piece finds it */
+        }
     }
     weir_arch_block_sync(coop.host); /* all have read the counts */
     weir_status status = WEIR_OK;
@@ -298,13 +349,14 @@ WEIR_FN weir_status weir_exchange_run_alone(const weir_dev_collective *c, const 
     return weir_slots_end(c, status);
 }
 
+/* Each block has some columns of a lane, or the rings of some lanes. */
 WEIR_FN weir_status weir_collective_exchange_alone(const weir_dev_collective *c, const weir_collective_exchange *x,
                                                    weir_coop coop)
 {
     return weir_exchange_run_alone(c, x, 0, coop);
 }
 
-/* The same for transfers that go as packets or lines, if each block has one column or ring. */
+/* Each block has one column or one ring, and all transfers go as packets or lines. */
 WEIR_FN weir_status weir_collective_exchange_brief(const weir_dev_collective *c, const weir_collective_exchange *x,
                                                    weir_coop coop)
 {

@@ -48,10 +48,9 @@ typedef struct weir_exchange_rails {
 } weir_exchange_rails;
 
 /* An exchange of one launch. The first `rings` blocks of the grid divide the rings of the lanes. Then each column has
- * `sides` blocks: one for all lanes, or one for the lanes that receive and one for those that send. In a launch in
- * which each block serves one lane at a time, each lane has `posts` blocks for its columns; `sides` is not used. With
- * `only`, each lane has one transfer, of up to `only` pieces. Then there are blocks for these pieces alone, and their
- * columns follow from the number of the transfer. */
+ * `sides` blocks: one for all lanes, or one for the lanes that receive and one for those that send. With `only` the one
+ * lane has one piece, and one block. In a launch in which each block serves one lane at a time, each lane has `posts`
+ * blocks for its columns instead. */
 typedef struct weir_collective_exchange {
     uint64_t call; /* that both ends compare, without the type */
     const uint64_t
@@ -63,8 +62,8 @@ typedef struct weir_collective_exchange {
     uint32_t small;   /* inside the host transfers of fewer bytes take the ring */
     uint32_t rings;
     uint32_t sides;
-    uint32_t posts;
     uint32_t only;
+    uint32_t posts;
     uint32_t copies; /* of this rank to itself: two transfers each, source and target, */
     uint32_t copy;   /* from this one on */
     uint32_t grown;  /* 1: long messages inside the host go into the second memory of the receivers */
