@@ -97,6 +97,30 @@ void sizes(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// Under an SM limit, an allreduce of much registered data among more than two ranks is a reduce_scatter and an
+// allgather in one call. What is much is less on the CPU device.
+void two_steps(weirt_rank *rank)
+{
+    const Setting *setting = static_cast<const Setting *>(rank->arg);
+    const weir_collective_opts opts = opts_of(rank, setting);
+    const bool cpu = std::strcmp(rank->stage->kind, "cpu") == 0;
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 36 << 10, 0, &bench) &&
+                WEIRT_OK(rank, weir_collective_register(bench.collective, bench.in)) &&
+                WEIRT_OK(rank, weir_collective_register(bench.collective, bench.out)) &&
+                WEIRT_OK(rank, weir_collective_force(bench.collective, WEIR_FORM_SLOTS, 1)); // a limit of one block
+    for (const uint64_t count : { 200, 257, 1021, 7000 }) {
+        for (const bool in_place : { false, true }) {
+            const Operation o = { ALLREDUCE, WEIR_F32, WEIR_AVG, count, 0, 0, in_place, true, count };
+            const uint64_t before = fine ? launches_of(&bench) : 0;
+            fine = fine && run(&bench, o);
+            const uint64_t steps = cpu && rank->size > 2 && count >= 256 ? 2 : 1;
+            WEIRT_EXPECT(rank, !fine || launches_of(&bench) - before == steps);
+        }
+    }
+    bench_close(&bench);
+}
+
 // Sums with a factor, by value and in memory, in all forms, captured: each launch of a graph reads another factor.
 void factors(weirt_rank *rank)
 {
@@ -201,6 +225,11 @@ TEST_P(Collective, SizesPackets) { run_all(stage(), { 2, 5, 8 }, sizes, { WEIR_F
 TEST_P(Collective, SizesLines) { run_all(stage(), { 3, 2, 6 }, sizes, { WEIR_FORM_LINES, 1, 2, NEITHER }); }
 TEST_P(Collective, SizesSlots) { run_all(stage(), { 2, 1, 4, 7 }, sizes, { WEIR_FORM_SLOTS, 2, 1, NEITHER }); }
 TEST_P(Collective, SizesRegistered) { run_all(stage(), { 3, 2, 8 }, sizes, { WEIR_FORM_SLOTS, 2, 1, BOTH }); }
+
+TEST_P(Collective, MuchRegisteredDataIsReducedInTwoSteps)
+{
+    run_all(stage(), { 4, 2, 3, 8 }, two_steps, { WEIR_FORM_SLOTS, 2, 1, BOTH });
+}
 
 TEST_P(Collective, FactorsAreReadAtEachLaunch)
 {

@@ -539,6 +539,16 @@ inline bool finish(const Bench *b, const Operation &o)
     return true;
 }
 
+// The number of kernels that the collective has launched.
+inline uint64_t launches_of(const Bench *b)
+{
+    uint64_t epoch = 0;
+    weir_dev_collective device;
+    weir_collective_device(b->collective, &device);
+    WEIRT_OK(b->rank, weir_device_copy(b->comm.device, &epoch, device.epoch, sizeof epoch));
+    return epoch >> 32;
+}
+
 inline bool run(const Bench *b, const Operation &o)
 {
     const Places at = places_of(b, o);

@@ -377,16 +377,6 @@ void types(weirt_rank *rank)
 
 // ---- numbers of parts, and far offsets -----------------------------------------------------------------------------
 
-// The number of kernels that the collective has launched.
-uint64_t launches_of(const Bench *b)
-{
-    uint64_t epoch = 0;
-    weir_dev_collective device;
-    weir_collective_device(b->collective, &device);
-    WEIRT_OK(b->rank, weir_device_copy(b->comm.device, &epoch, device.epoch, sizeof epoch));
-    return epoch >> 32;
-}
-
 // More parts than a launch takes, and some that are empty.
 void many_parts(weirt_rank *rank)
 {

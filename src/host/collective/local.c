@@ -134,7 +134,7 @@ weir_status weiri_local_move(const weir_collective *collective, const weiri_step
     const bool direct = step->call.form == WEIR_FORM_SLOTS || step->call.form == WEIR_FORM_COPIES;
     if (direct && step->recv != NULL && !m->in_place && collective->device.ranks > 1) {
         const uint64_t all = m->most * collective->device.ranks;
-        const bool same = step->call.kind == WEIR_ALLGATHER || step->call.kind == WEIR_BROADCAST;
+        const bool same = step->call.kind != WEIR_ALL_TO_ALL;
         m->what.where = find_peers(collective, step->recv, &step->recv_shift, m->recv, m->peer_recv);
         m->chunk = m->relay != 0 ? m->chunk : draw_of(collective, step, same ? m->most : all, all);
     }

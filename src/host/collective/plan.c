@@ -9,12 +9,14 @@
 #include "src/host/collective/collective.h"
 
 /* Reductions use registered memory between two ranks, and among more of them if blocks are few: else slots are faster.
- * By more than PULL_FEW blocks much data of an allreduce goes through slots, too: four H200, 24 blocks, 16, 64 and 256
- * MiB took 91, 334 and 1,296 us directly, 102, 340 and 1,237 through slots. */
+ */
 #define PULL_RANKS 2u
 #define PULL_BLOCKS 32u
-#define PULL_FEW 16u
-#define PULL_BYTES ((uint64_t)64 << 20)
+/* From these blocks and bytes on an allreduce among more ranks is then two steps: one kernel that loads from peers and
+ * stores to them leaves more of the links idle. */
+#define TWO_STEPS_BLOCKS 16u
+#define TWO_STEPS_BYTES ((uint64_t)32 << 20)
+#define TWO_STEPS_CPU ((uint64_t)1 << 10)
 #define APART_LEAST ((uint64_t)128 << 10) /* of a block */
 #define UNIT 128u                         /* parts and chunks are multiples of this */
 /* Up to this many bytes, every host sends all its data to every other, and each joins all: one trip instead of two. */
@@ -38,14 +40,12 @@ const weiri_team_memory *weiri_plan_registered(const weir_collective *collective
     return NULL;
 }
 
-/* Whether a reduction of `bytes` bytes may read and write registered memory. */
-static bool reduces_registered(const weir_collective *collective, uint32_t kind, uint64_t bytes)
+/* Whether a reduction may read and write registered memory. */
+static bool reduces_registered(const weir_collective *collective, uint32_t kind)
 {
     const uint32_t limit = weiri_choice_limit(collective);
-    const bool few = limit <= PULL_FEW || kind == WEIR_REDUCE_SCATTER || bytes <= PULL_BYTES;
-    return kind != WEIR_REDUCE &&
-           (collective->device.ranks == PULL_RANKS ||
-            (collective->device.ranks > PULL_RANKS && limit != 0 && limit <= PULL_BLOCKS && few));
+    return kind != WEIR_REDUCE && (collective->device.ranks == PULL_RANKS ||
+                                   (collective->device.ranks > PULL_RANKS && limit != 0 && limit <= PULL_BLOCKS));
 }
 
 static bool reduces(const weir_collective_request *q) { return q->kind <= WEIR_REDUCE_SCATTER; }
@@ -84,7 +84,7 @@ static weiri_work work_of(const weir_collective *collective, const weir_collecti
         step->recv = weiri_plan_registered(collective, q->recv, work.bytes);
         work.zero_copy = step->recv != NULL;
         work.copies = (step->recv != NULL || work.bytes == 0) && !work.in_place;
-    } else if (reduces_registered(collective, q->kind, work.bytes)) {
+    } else if (reduces_registered(collective, q->kind)) {
         step->send = weiri_plan_registered(collective, q->send, work.bytes);
         step->recv = one ? weiri_plan_registered(collective, q->recv, work.bytes) : NULL;
         work.zero_copy = step->send != NULL && (!one || step->recv != NULL);
@@ -109,8 +109,8 @@ static bool gains_by_mapping(const weir_collective *collective, const char *name
     const uint32_t ranks = collective->device.ranks;
     const bool moves = q->kind == WEIR_ALLGATHER || (q->kind == WEIR_ALL_TO_ALL && !work->in_place) ||
                        (q->kind == WEIR_BROADCAST && ranks < WEIRI_RELAY_RANKS);
-    const bool can = moves || (reduces(q) && weiri_choice_limit(collective) != 0 &&
-                               reduces_registered(collective, q->kind, work->bytes));
+    const bool can =
+        moves || (reduces(q) && weiri_choice_limit(collective) != 0 && reduces_registered(collective, q->kind));
     weiri_work direct = *work;
     weir_collective_form form = collective->form;
     weir_shape shape;
@@ -220,15 +220,18 @@ static uint64_t part_bytes(const division *d, uint32_t part)
 
 /* ---- inside one host ------------------------------------------------------------------------------------------- */
 
-/* Joins this rank's part of the data into recv. In place, the copies overwrite this part of the others' data. By slots
- * the others' signals show that they have read it; packets and lines have no signals. */
+/* Joins this rank's part of the data into recv. *found has the registered memory of send, or none. In place, the second
+ * step overwrites this part of the others' data. By slots the others' signals show that they have read it, and from
+ * registered memory only this rank reads it; packets and lines have no signals. */
 static weir_status join_part(const weir_collective *collective, const char *name, const weir_collective_request *q,
-                             const division *parts, void *stream)
+                             const division *parts, const weiri_step *found, void *stream)
 {
-    const weiri_work work = { .kind = WEIR_REDUCE_SCATTER, .bytes = parts->bytes, .piece = parts->length };
+    const weiri_work work = {
+        .kind = WEIR_REDUCE_SCATTER, .bytes = parts->bytes, .piece = parts->length, .zero_copy = found->send != NULL
+    };
     weir_collective_form form = WEIR_FORM_SLOTS;
     weir_shape shape;
-    weiri_step step = { .send = NULL };
+    weiri_step step = { .send = found->send, .send_shift = found->send_shift };
     weiri_reduce_args args;
     const weir_status status = weiri_choose(collective, &work, name, &form, &shape);
     if (status != WEIR_OK) {
@@ -244,31 +247,65 @@ static weir_status join_part(const weir_collective *collective, const char *name
     return weiri_local_reduce(collective, &step, &args);
 }
 
+/* Gathers the parts that the ranks have joined. *found has the registered memory of recv. */
+static weir_status gather_parts(const weir_collective *collective, const weir_collective_request *q,
+                                const division *parts, const weiri_step *found, weir_collective_form form,
+                                weir_shape shape, void *stream)
+{
+    const uint32_t rank = collective->device.rank;
+    weiri_step step = { .recv = found->recv, .recv_shift = found->recv_shift };
+    weiri_move_args args;
+    weir_collective_move *m = &args.move;
+    fill_step(&step, q, form, shape, stream);
+    memset(&args, 0, sizeof args);
+    m->recv = (char *)q->recv;
+    m->send = m->recv + rank * parts->length;
+    m->most = parts->length;
+    m->peer_recv_at = rank * parts->length;
+    for (uint32_t k = 0; k < collective->device.ranks; k++) {
+        m->send_bytes[k] = part_bytes(parts, rank);
+        m->recv_at[k] = k * parts->length;
+        m->recv_bytes[k] = part_bytes(parts, k);
+    }
+    return weiri_local_move(collective, &step, &args);
+}
+
 /* An allreduce by copies: kernels join each rank's part, and copies gather the parts. */
 static weir_status allreduce_by_copies(const weir_collective *collective, const char *name,
                                        const weir_collective_request *q, weir_shape shape, void *stream)
 {
-    const uint32_t rank = collective->device.rank;
     const division parts = divide(q->count * weir_dtype_bytes(q->dtype), collective->device.ranks);
-    weiri_step step = { .recv = weiri_plan_registered(collective, q->recv, parts.bytes) };
-    weiri_move_args args;
-    weir_collective_move *m = &args.move;
-    const weir_status status = join_part(collective, name, q, &parts, stream);
-    if (status != WEIR_OK) {
-        return status;
+    const weiri_step found = { .recv = weiri_plan_registered(collective, q->recv, parts.bytes) };
+    const weir_status status = join_part(collective, name, q, &parts, &found, stream);
+    return status != WEIR_OK ? status : gather_parts(collective, q, &parts, &found, WEIR_FORM_COPIES, shape, stream);
+}
+
+/* Whether an allreduce directly between buffers is two steps. */
+static bool takes_two_steps(const weir_collective *collective, const weiri_work *work, weir_collective_form form,
+                            uint32_t blocks)
+{
+    const bool much =
+        collective->warps ? work->bytes >= TWO_STEPS_BYTES && blocks >= TWO_STEPS_BLOCKS : work->bytes >= TWO_STEPS_CPU;
+    return work->kind == WEIR_ALLREDUCE && work->zero_copy && form == WEIR_FORM_SLOTS &&
+           collective->device.ranks > PULL_RANKS && much;
+}
+
+/* Carries out such an allreduce. *found has the registered memories of send and recv. */
+static weir_status allreduce_in_two(const weir_collective *collective, const char *name,
+                                    const weir_collective_request *q, const weiri_step *found, void *stream)
+{
+    const division parts = divide(q->count * weir_dtype_bytes(q->dtype), collective->device.ranks);
+    const weiri_work work = { .kind = WEIR_ALLGATHER,
+                              .bytes = parts.length * collective->device.ranks,
+                              .piece = parts.length,
+                              .zero_copy = true };
+    weir_collective_form form = WEIR_FORM_SLOTS;
+    weir_shape shape;
+    weir_status status = weiri_choose(collective, &work, name, &form, &shape);
+    if (status == WEIR_OK) {
+        status = join_part(collective, name, q, &parts, found, stream);
     }
-    fill_step(&step, q, WEIR_FORM_COPIES, shape, stream);
-    memset(&args, 0, sizeof args);
-    m->recv = (char *)q->recv;
-    m->send = m->recv + rank * parts.length;
-    m->most = parts.length;
-    m->peer_recv_at = rank * parts.length;
-    for (uint32_t k = 0; k < collective->device.ranks; k++) {
-        m->send_bytes[k] = part_bytes(&parts, rank);
-        m->recv_at[k] = k * parts.length;
-        m->recv_bytes[k] = part_bytes(&parts, k);
-    }
-    return weiri_local_move(collective, &step, &args);
+    return status != WEIR_OK ? status : gather_parts(collective, q, &parts, found, form, shape, stream);
 }
 
 /* Whether the root of a reduce joins no part. Then it receives each byte of the result once, but the others join more,
@@ -305,6 +342,9 @@ static weir_status run_inside(weir_collective *collective, const char *name, con
     }
     if (reduces(q) && form == WEIR_FORM_COPIES) {
         return allreduce_by_copies(collective, name, q, shape, stream);
+    }
+    if (takes_two_steps(collective, &work, form, shape.blocks)) {
+        return allreduce_in_two(collective, name, q, &step, stream);
     }
     fill_step(&step, q, form, shape, stream);
     if (as != NULL) {
