@@ -886,8 +886,8 @@ WEIR_FN void weir_exchange_count_launch(const weir_dev_collective *c, const weir
     if (coop.block_rank == counter && weir_arch_fetch_add_acq_rel_dev_u64(c->epoch + 2, 1) + 1 == coop.blocks) {
         WEIR_ROLLED
         for (uint32_t lane = 0; lane < x->lanes; lane++) {
-            uint64_t *number = weir_exchange_number(c, r, &x->lane[lane]);
-            weir_arch_store_relaxed_dev_u64(number, weir_arch_load_relaxed_dev_u64(number) + x->lane[lane].count);
+            /* An addition waits for no load. */
+            (void)weir_arch_fetch_add_relaxed_dev_u64(weir_exchange_number(c, r, &x->lane[lane]), x->lane[lane].count);
         }
         weir_arch_store_relaxed_dev_u64(c->epoch + 2, 0);
     }
