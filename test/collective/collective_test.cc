@@ -98,7 +98,7 @@ void sizes(weirt_rank *rank)
 }
 
 // Under an SM limit, an allreduce of much registered data among more than two ranks is a reduce_scatter and an
-// allgather in one call. What is much is less on the CPU device.
+// allgather in one call. The bound is 1 KiB on the CPU device, and beyond the sizes of this test on GPUs.
 void two_steps(weirt_rank *rank)
 {
     const Setting *setting = static_cast<const Setting *>(rank->arg);

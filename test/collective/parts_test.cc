@@ -422,8 +422,8 @@ void many_parts(weirt_rank *rank)
     bench_close(&b);
 }
 
-// A part with one extent of several MiB. Where it is long enough, what lies behind a cut is a launch by itself: a
-// broadcast or a reduce.
+// A part with one extent of several MiB. If the extent is long enough, its rest is a launch by itself: a broadcast or a
+// reduce.
 void long_extents(weirt_rank *rank)
 {
     const Setting *s = static_cast<const Setting *>(rank->arg);

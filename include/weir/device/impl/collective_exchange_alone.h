@@ -205,8 +205,8 @@ WEIR_FN uint64_t weir_exchange_read(const weir_dev_collective *c, const weir_col
     return weir_arch_load_relaxed_sys_u64(weir_exchange_bar_of(c, lane, post.column).word);
 }
 
-/* Finds what has its turn when all of a piece or a small transfer has passed, and reads the counts where column or lane
- * are others. Returns 0 at the end. */
+/* Finds the next piece or small transfer when all of the one before has passed. Reads the counts if it has another
+ * column or lane. Returns 0 at the end. */
 WEIR_FN uint32_t weir_exchange_go_on(const weir_dev_collective *c, const weir_collective_exchange *x,
                                      weir_exchange_post *post, weir_exchange_state *s, uint64_t *known)
 {
