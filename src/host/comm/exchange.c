@@ -40,13 +40,15 @@ struct weiri_sequence {
 
 #define COLLECTIVE_CALL \
     "weir_collective_create, weir_collective_register or a call that grows the staging or maps buffers"
+#define TRANSFER_CALL "weir_exchange, weir_send or weir_recv by copies"
 static const char *const sent_by[] = { "",
                                        "weir_memory_send",
                                        "weir_connection_create",
                                        "weir_semaphore_create",
                                        COLLECTIVE_CALL,
                                        "weir_memory_channel_connect",
-                                       "weir_port_channel_connect" };
+                                       "weir_port_channel_connect",
+                                       TRANSFER_CALL };
 static const char *const expected_by[] = { "",
                                            "weir_memory_recv",
                                            "weir_connection_create",
@@ -54,12 +56,13 @@ static const char *const expected_by[] = { "",
                                            COLLECTIVE_CALL,
                                            "weir_memory_channel_connect",
                                            "weir_port_channel_connect",
+                                           TRANSFER_CALL,
                                            "weir_memory_import" };
 
-/* The operation that an error concerns: one of the user's, or a part of creating a collective or a halo. */
-static void describe_place(uint64_t number, uint64_t tag, char text[96])
+/* The operation that an error concerns: one of the user's, or a part of a collective's or a halo's call. */
+static void describe_place(weiri_op op, uint64_t number, uint64_t tag, char text[96])
 {
-    if (tag == WEIRI_TAG_COLLECTIVE || tag == WEIRI_TAG_RAILS) {
+    if (op == WEIRI_OP_TRANSFERS || tag == WEIRI_TAG_COLLECTIVE || tag == WEIRI_TAG_RAILS) {
         snprintf(text, 96, "for a collective");
     } else if (tag == WEIRI_TAG_HALO) {
         snprintf(text, 96, "for a halo");
@@ -155,7 +158,7 @@ static void match(weir_future *future, const arrival *message)
         return;
     }
     if (op != (uint8_t)future->op) {
-        describe_place(future->number, future->tag, place);
+        describe_place(future->op, future->number, future->tag, place);
         snprintf(text, sizeof text, "%s: rank %u called %s, rank %u called %s", place, future->comm->rank,
                  expected_by[future->op], future->peer, sent_by[op]);
         set_ready(future, WEIR_ERR_MISMATCH, text);
@@ -286,7 +289,7 @@ weir_status weiri_exchange_expect(weir_comm *comm, uint32_t peer, uint64_t tag, 
         status = weiri_fail(comm->failure.status, "%s", comm->failure.text);
     } else if (sequence->poisoned) {
         char place[96];
-        describe_place(sequence->expected - 1, tag, place);
+        describe_place(op, sequence->expected - 1, tag, place);
         status = weiri_fail(WEIR_ERR_TIMEOUT, "%s: %s, or one before it, with rank %u timed out", expected_by[op],
                             place, peer);
     } else if (comm->peers[peer].gone && sequence->arrivals == NULL) {
@@ -588,7 +591,7 @@ static void time_out(weir_future *future, uint32_t timeout_ms)
     char text[256];
     if (future->state == WEIRI_FUTURE_WAITING) {
         char place[96];
-        describe_place(future->number, future->tag, place);
+        describe_place(future->op, future->number, future->tag, place);
         snprintf(text, sizeof text, "%s: rank %u did not call %s within %u ms (%s)", expected_by[future->op],
                  future->peer, sent_by[future->op], timeout_ms, place);
     } else {

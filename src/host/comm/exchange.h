@@ -17,15 +17,17 @@ typedef enum weiri_op {
     WEIRI_OP_TEAM = 4,
     WEIRI_OP_MEMORY_CHANNEL = 5,
     WEIRI_OP_PORT_CHANNEL = 6,
-    WEIRI_OP_IMPORT = 7 /* without a message */
+    WEIRI_OP_TRANSFERS = 7,
+    WEIRI_OP_IMPORT = 8 /* without a message */
 } weiri_op;
 
-/* The create and register calls of collectives, windows and halos consist of operations between two ranks, with these
- * tags. */
+/* The create and register calls of collectives, windows and halos, and exchanges by copies, consist of operations
+ * between two ranks, with these tags. */
 #define WEIRI_TAG_COLLECTIVE 0x636f6c6c65637469u
 #define WEIRI_TAG_RAILS 0x7261696c73u
 #define WEIRI_TAG_WINDOW 0x77696e646f77u
 #define WEIRI_TAG_HALO 0x68616c6fu
+#define WEIRI_TAG_TRANSFERS 0x7472616e73666572u /* of one collective: differs by its memory */
 
 #define WEIRI_PAYLOAD_MAX 328 /* of an operation's own fields, beside its handles */
 #define WEIRI_HANDLES_MAX 2

@@ -42,6 +42,16 @@ void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *ca
     }
 }
 
+weir_status weiri_comm_break(weir_comm *comm, weir_status status, const char *cause)
+{
+    char text[256]; /* `cause` may be the thread's last error */
+    snprintf(text, sizeof text, "%s", cause);
+    pthread_mutex_lock(&comm->mutex);
+    weiri_comm_break_locked(comm, status, text);
+    pthread_mutex_unlock(&comm->mutex);
+    return weiri_comm_error(comm);
+}
+
 /* A kernel has failed. The communicator fails on all ranks, since they may wait for something that the kernel has not
  * done. */
 static weir_status fail_by_kernel(weir_comm *comm, weir_status status)

@@ -44,6 +44,8 @@ void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *tex
 /* The same for an error that only this rank knows. The other ranks' communicators fail with WEIR_ERR_ABORTED, or with
  * WEIR_ERR_MISMATCH if that is `status`, and the same text, which names this rank and then `cause`. Mutex held. */
 void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *cause);
+/* The same without the mutex. Returns the communicator's error, which may be an earlier one. */
+weir_status weiri_comm_break(weir_comm *comm, weir_status status, const char *cause);
 
 /* The texts of collective calls come from `call_text` from now on. It outlives the collectives: a kernel's error may be
  * read after the last one is destroyed. */

@@ -82,10 +82,7 @@ weir_status weiri_team_fail_to_begin(weir_comm *comm, const char *call, weir_sta
         return status;
     }
     snprintf(cause, sizeof cause, "%s: %s", call, weir_last_error());
-    pthread_mutex_lock(&comm->mutex);
-    weiri_comm_break_locked(comm, status, cause);
-    pthread_mutex_unlock(&comm->mutex);
-    return weiri_comm_error(comm);
+    return weiri_comm_break(comm, status, cause);
 }
 
 weir_status weiri_team_each(weiri_team *team, const char *call, weiri_team_begin begin, void *context)
