@@ -1394,7 +1394,7 @@ MUTANTS = [
     Mutant("copies-place", "src/host/collective/copies.c", "copy_to_others",
            "m->peer_recv[peer] + m->peer_recv_at", "m->peer_recv[peer]", "all ranks copy to the place of rank 0",
            collective("Copies", "MoveAllSizes")),
-    Mutant("copies-aside", "src/host/collective/copies.c", "begin_own", "(other == 0 || other == recording)", "true",
+    Mutant("copies-aside", "src/host/collective/copies.c", "begin_aside", "(other != 0 && other != recording)", "false",
            "the stream aside is taken into a second graph", collective("Copies", "TwoGraphsAreRecordedAtOnce")),
     Mutant("gather-digest", "src/host/collective/gather.c", "digest_of", "words[i]) *",
            "words[1]) *", "ranks compare only the counts of the extents of gather_v",

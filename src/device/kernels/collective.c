@@ -41,9 +41,9 @@ WEIR_KERNEL_FOR(weiri_copies_meet, weiri_move_args, WEIRI_COPIES_BOUNDS)
     (void)weir_copies_meet(&args->collective, &args->move, coop);
 }
 
-WEIR_KERNEL_FOR(weiri_copies_wait, weiri_move_args, WEIRI_COPIES_BOUNDS)
+WEIR_KERNEL_FOR(weiri_copies_wait, weiri_copies_args, WEIRI_COPIES_BOUNDS)
 {
-    (void)weir_copies_wait(&args->collective, &args->move, coop);
+    (void)weir_copies_wait(&args->collective, args->ranks, args->word, coop);
 }
 
 const weir_kernel *const weiri_collective_kernels[] = { &weiri_move_packets, &weiri_move_lines,  &weiri_move_slots,

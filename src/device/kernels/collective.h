@@ -40,6 +40,13 @@ typedef struct weiri_move_args {
     weir_collective_move move;
 } weiri_move_args;
 
+/* Of the kernel that waits for copies. */
+typedef struct weiri_copies_args {
+    weir_dev_collective collective;
+    uint32_t ranks; /* one bit for each rank whose word it waits for */
+    uint32_t word;  /* WEIR_COPIES_MOVED, WEIR_COPIES_READY or WEIR_COPIES_RECEIVED */
+} weiri_copies_args;
+
 typedef struct weiri_exchange_args {
     weir_dev_collective collective;
     const weir_exchange_rails *rails; /* NULL: inside a host */

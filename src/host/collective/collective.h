@@ -107,7 +107,7 @@ typedef struct weiri_map {
 typedef struct weiri_order weiri_order; /* order.c */
 typedef struct weiri_life weiri_life;   /* life.c */
 
-/* A stream on which this rank's own part is copied, beside the copies to the others; made when it is needed first. */
+/* A stream beside the caller's, for copies to one rank; made when it is needed first. */
 typedef struct weiri_aside {
     void *stream;
     void *begins; /* event of the caller's stream */
@@ -140,10 +140,10 @@ struct weir_collective {
     bool limited;      /* sm_limit is less than the device has */
     uint32_t forced;   /* forced number of blocks of a kernel; 0: not forced */
     weir_collective_form form;
-    weiri_aside aside;
-    bool stores[2];  /* the device has stored behind copies in an eager call, and in a recorded one */
-    bool has_factor; /* of WEIR_SCALED_SUM: in device.factor and rails.device.factor */
-    weiri_row *rows; /* of the tuning file */
+    weiri_aside aside[WEIR_COLLECTIVE_RANKS];
+    bool stores[2];     /* the device has stored behind copies in an eager call, and in a recorded one */
+    bool has_factor;    /* of WEIR_SCALED_SUM: in device.factor and rails.device.factor */
+    weiri_row *rows;    /* of the tuning file */
     uint32_t row_count;
     weir_collective_algorithm algorithms[WEIRI_ALGORITHMS];
     uint32_t algorithm_count;
@@ -425,9 +425,14 @@ weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_s
                                 weiri_reduce_args *args);
 weir_status weiri_launch_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
 weir_status weiri_launch_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args);
-/* WEIRI_COPIES_MEET or WEIRI_COPIES_WAIT */
-weir_status weiri_launch_copies(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
-                                weiri_move_args *args);
+/* The kernel in which ranks meet before the copies of a move, and the one that waits for the copies of `ranks`, one bit
+ * for each. */
+weir_status weiri_launch_meet(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
+weir_status weiri_launch_wait(const weir_collective *collective, const weiri_step *step,
+                              const weir_collective_what *what, uint32_t ranks);
+/* Before and after what a call puts on the stream without an ordered launch. */
+weir_status weiri_launch_begin(const weir_collective *collective, void *stream);
+weir_status weiri_launch_end(const weir_collective *collective, void *stream);
 /* kernel: WEIRI_EXCHANGE_INSIDE, _ALONE, _BRIEF or _FAR */
 weir_status weiri_launch_exchange(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                   weiri_exchange_args *args);

@@ -53,22 +53,27 @@ static uint64_t lives_of(const weir_collective *collective, const weiri_step *st
     return what->where == 0 ? 0 : lives_named(collective, step);
 }
 
+weir_status weiri_launch_begin(const weir_collective *collective, void *stream)
+{
+    const weir_status status = weiri_life_use(collective, stream);
+    return status == WEIR_OK ? weiri_order_begin(collective, stream) : status;
+}
+
+weir_status weiri_launch_end(const weir_collective *collective, void *stream)
+{
+    weiri_life_used(collective, stream);
+    return weiri_order_end(collective, stream);
+}
+
 /* Launches the kernel in the order of the collective. */
 static weir_status launch_ordered(const weir_collective *collective, const weir_kernel *kernel, weir_shape shape,
                                   const void *args, void *stream)
 {
-    weir_status status = weiri_life_use(collective, stream);
-    if (status == WEIR_OK) {
-        status = weiri_order_begin(collective, stream);
-    }
+    weir_status status = weiri_launch_begin(collective, stream);
     if (status == WEIR_OK) {
         status = weir_launch(collective->comm->device, kernel, shape, args, NULL, stream);
     }
-    if (status == WEIR_OK) {
-        weiri_life_used(collective, stream);
-        status = weiri_order_end(collective, stream);
-    }
-    return status;
+    return status == WEIR_OK ? weiri_launch_end(collective, stream) : status;
 }
 
 static weir_status launch(const weir_collective *collective, const weir_kernel *kernel, const weiri_step *step,
@@ -112,12 +117,20 @@ weir_status weiri_launch_move(const weir_collective *collective, const weiri_ste
     return launch(collective, weiri_collective_kernels[kernel], step, args);
 }
 
-weir_status weiri_launch_copies(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
-                                weiri_move_args *args)
+weir_status weiri_launch_meet(const weir_collective *collective, const weiri_step *step, weiri_move_args *args)
 {
     set_handle(collective, collective->now, &args->move.what, &args->collective);
     args->collective.lives = lives_of(collective, step, &args->move.what);
-    return launch(collective, weiri_collective_kernels[kernel], step, args);
+    return launch(collective, weiri_collective_kernels[WEIRI_COPIES_MEET], step, args);
+}
+
+weir_status weiri_launch_wait(const weir_collective *collective, const weiri_step *step,
+                              const weir_collective_what *what, uint32_t ranks)
+{
+    weiri_copies_args args = { .ranks = ranks, .word = WEIR_COPIES_MOVED };
+    set_handle(collective, collective->now, what, &args.collective);
+    args.collective.lives = lives_of(collective, step, what);
+    return launch(collective, weiri_collective_kernels[WEIRI_COPIES_WAIT], step, &args);
 }
 
 weir_status weiri_launch_exchange(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
