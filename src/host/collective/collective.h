@@ -7,17 +7,18 @@
  *     grow.c     adds staging before the first step that needs more
  *     choice.c   the form and the shape of a step inside the host
  *     local.c    describes a step inside the host for its kernel
- *     copies.c   carries out a step inside the host by copy engines
+ *     copies.c   carries out a step or an exchange inside the host by copy engines
+ *     posts.c    lets both ends of transfers by copies meet
  *     rails.c    describes a step over the rails for its kernel; sets the rails up
  *     launch.c   launches the kernel of a step
  *     order.c    orders the kernels of several streams
  *     gather.c   gather_v and scatter_v: checks them, and calls choice.c, local.c and rails.c
- *     exchange.c exchange, send and recv: checks them, describes them, and calls launch.c
+ *     exchange.c exchange, send and recv: checks them, describes them, and calls launch.c, or copies.c
  *     life.c     remembers the streams
  *
- * A file calls those below it, once for each step, and local.c, copies.c and rails.c call launch.c alone. collective.c
- * creates and frees; register.c registers; life.c destroys and abandons; tuning.c reads the tuning file; text.c says
- * what ranks called. */
+ * A file calls those below it, once for each step, and local.c, copies.c and rails.c call launch.c alone; copies.c
+ * calls posts.c, too. collective.c creates and frees; register.c registers; life.c destroys and abandons; tuning.c
+ * reads the tuning file; text.c says what ranks called. */
 #ifndef WEIRI_COLLECTIVE_COLLECTIVE_H
 #define WEIRI_COLLECTIVE_COLLECTIVE_H
 
@@ -105,6 +106,7 @@ typedef struct weiri_map {
 } weiri_map;
 
 typedef struct weiri_order weiri_order; /* order.c */
+typedef struct weiri_posts weiri_posts; /* posts.c */
 typedef struct weiri_life weiri_life;   /* life.c */
 
 /* A stream beside the caller's, for copies to one rank; made when it is needed first. */
@@ -141,6 +143,7 @@ struct weir_collective {
     uint32_t forced;   /* forced number of blocks of a kernel; 0: not forced */
     weir_collective_form form;
     weiri_aside aside[WEIR_COLLECTIVE_RANKS];
+    weiri_posts *posts; /* NULL before the first exchange by copies */
     bool stores[2];     /* the device has stored behind copies in an eager call, and in a recorded one */
     bool has_factor;    /* of WEIR_SCALED_SUM: in device.factor and rails.device.factor */
     weiri_row *rows;    /* of the tuning file */
@@ -203,6 +206,20 @@ extern const char *const weiri_form_names[WEIR_FORM_COPIES + 1]; /* NULL: WEIR_F
 void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes);
 /* Writes how the calls of two ranks differ; `peer` is the other's rank in the communicator. */
 void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *text, size_t bytes);
+
+/* An end of a transfer. */
+typedef struct weiri_post {
+    uint64_t count;
+    uint32_t dtype;
+    uint32_t place;       /* among the transfers of its call with the same rank in this direction, */
+    uint32_t total;       /* whose number this is */
+    uint8_t registration; /* of a receive by copies: its number, from 1 on, */
+    uint64_t offset;      /* and where the buffer begins in that memory */
+} weiri_post;
+
+/* Writes how the ends of a transfer differ. This rank `receives`, or sends. */
+void weiri_transfer_differ(const weiri_post *mine, const weiri_post *theirs, bool receives, uint32_t peer, char *text,
+                           size_t bytes);
 
 /* ---- checks of arguments (call.c) ------------------------------------------------------------------------------ */
 
@@ -354,6 +371,20 @@ weir_status weiri_copies_check(weir_collective *collective, const char *name, ui
 void weiri_copies_close(weir_collective *collective);
 /* Carries out a move by copies. The move is complete. */
 weir_status weiri_copies_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
+/* Carries out transfers, which have been checked, by copies. *step has the call and the stream. */
+weir_status weiri_copies_exchange(weir_collective *collective, const char *name, const weiri_step *step,
+                                  const weir_transfer *transfers, uint32_t n);
+
+/* ---- posts.c --------------------------------------------------------------------------------------------------- */
+
+/* Lets the call's transfers meet their other ends, and compares the two. The receives are in registered memory.
+ * WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT, WEIR_ERR_CORRUPT, WEIR_ERR_NOMEM: the communicator has failed. */
+weir_status weiri_posts_meet(weir_collective *collective, const char *name, const weir_transfer *transfers, uint32_t n);
+/* The other end of the next send to the peer, once for each send of a call that has met its other ends. */
+weiri_post weiri_posts_take(weir_collective *collective, uint32_t peer);
+void weiri_posts_close(weir_collective *collective);
+/* The tag of the messages. */
+uint64_t weiri_posts_tag(const weir_collective *collective);
 
 /* ---- rails.c --------------------------------------------------------------------------------------------------- */
 
@@ -430,6 +461,9 @@ weir_status weiri_launch_parts(const weir_collective *collective, const weiri_st
 weir_status weiri_launch_meet(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
 weir_status weiri_launch_wait(const weir_collective *collective, const weiri_step *step,
                               const weir_collective_what *what, uint32_t ranks);
+/* The same for a word of an exchange, without the order of the collective: between weiri_launch_begin and _end. */
+weir_status weiri_launch_wait_in(const weir_collective *collective, const weiri_step *step, uint32_t ranks,
+                                 uint32_t word, void *stream);
 /* Before and after what a call puts on the stream without an ordered launch. */
 weir_status weiri_launch_begin(const weir_collective *collective, void *stream);
 weir_status weiri_launch_end(const weir_collective *collective, void *stream);

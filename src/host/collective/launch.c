@@ -133,6 +133,17 @@ weir_status weiri_launch_wait(const weir_collective *collective, const weiri_ste
     return launch(collective, weiri_collective_kernels[WEIRI_COPIES_WAIT], step, &args);
 }
 
+weir_status weiri_launch_wait_in(const weir_collective *collective, const weiri_step *step, uint32_t ranks,
+                                 uint32_t word, void *stream)
+{
+    const weir_collective_what what = { weiri_call_word(&step->call), 0, step->count };
+    const weir_shape shape = { 1, collective->warps ? 32 : 1 };
+    weiri_copies_args args = { .ranks = ranks, .word = word };
+    set_handle(collective, &collective->device, &what, &args.collective);
+    return weir_launch(collective->comm->device, weiri_collective_kernels[WEIRI_COPIES_WAIT], shape, &args, NULL,
+                       stream);
+}
+
 weir_status weiri_launch_exchange(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                   weiri_exchange_args *args)
 {

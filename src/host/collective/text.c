@@ -77,15 +77,24 @@ void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes)
     }
 }
 
-/* Writes how the two ends of a transfer differ. This rank receives. */
-static void describe_transfer(const uint64_t *mine, const uint64_t *theirs, uint32_t peer, char *text, size_t bytes)
+static const char *type_name(uint32_t dtype) { return dtype < WEIR_DTYPES ? dtypes[dtype] : "?"; }
+
+void weiri_transfer_differ(const weiri_post *mine, const weiri_post *theirs, bool receives, uint32_t peer, char *text,
+                           size_t bytes)
 {
-    const uint32_t own_type = (uint32_t)(mine[0] >> 8) & 0xff;
-    const uint32_t type = (uint32_t)(theirs[0] >> 8) & 0xff;
-    (void)snprintf(text, bytes, "its receive %u from rank %u is of %llu %s, but send %u of rank %u has %llu %s",
-                   (uint32_t)mine[1], peer, (unsigned long long)mine[2],
-                   own_type < WEIR_DTYPES ? dtypes[own_type] : "?", (uint32_t)theirs[1], peer,
-                   (unsigned long long)theirs[2], type < WEIR_DTYPES ? dtypes[type] : "?");
+    (void)snprintf(text, bytes, "its %s %u %s rank %u is of %llu %s, but %s %u of rank %u has %llu %s",
+                   receives ? "receive" : "send", mine->place, receives ? "from" : "to", peer,
+                   (unsigned long long)mine->count, type_name(mine->dtype), receives ? "send" : "receive",
+                   theirs->place, peer, (unsigned long long)theirs->count, type_name(theirs->dtype));
+}
+
+/* An end of a transfer, as kernels store it. */
+static weiri_post end_of(const uint64_t *words)
+{
+    const weiri_post end = { .count = words[2],
+                             .dtype = (uint32_t)(words[0] >> 8) & 0xff,
+                             .place = (uint32_t)words[1] };
+    return end;
 }
 
 void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *text, size_t bytes)
@@ -97,7 +106,9 @@ void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *te
         their_words[i] = weir_arch_load_relaxed_sys_u64(&found->theirs[i]);
     }
     if ((mine_words[0] & 0xff) == WEIRI_MESSAGE) {
-        describe_transfer(mine_words, their_words, peer, text, bytes);
+        const weiri_post own = end_of(mine_words);
+        const weiri_post other = end_of(their_words);
+        weiri_transfer_differ(&own, &other, true, peer, text, bytes);
         return;
     }
     char mine[128];

@@ -1,0 +1,258 @@
+/* posts.c - both ends of transfers by copies meet on the host.
+ *
+ * The rank that puts a copy on its stream must know the receiver's buffer. So a call tells each peer of its transfers
+ * with it, and then waits until the peer has told of the other end of each. The i-th send to a peer meets the i-th
+ * receive from this rank, however calls divide them: what a peer has told beyond the call's transfers is kept for later
+ * calls. An error ends the communicator, because other peers of the call may wait on their streams by then. */
+#include <string.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/error.h"
+#include "src/host/base/wire.h"
+#include "src/host/collective/collective.h"
+#include "src/host/comm/exchange.h"
+
+#define HEADER_BYTES (1 + 1 + 4 + 4)
+#define POST_BYTES (8 + 1 + 8 + 1)
+#define POSTS_MOST ((WEIRI_PAYLOAD_MAX - HEADER_BYTES) / POST_BYTES) /* in a message */
+
+/* The posts of a peer in one direction that have not met a transfer of this rank. */
+typedef struct queue {
+    weiri_post *posts;
+    uint64_t first;
+    uint64_t end;
+    uint64_t room;
+} queue;
+
+struct weiri_posts {
+    queue queues[WEIR_COLLECTIVE_RANKS][2]; /* of each peer; the second index is weir_transfer.receive at the peer */
+};
+
+/* ---- queues ------------------------------------------------------------------------------------------------------ */
+
+static weir_status push(queue *q, const weiri_post *post)
+{
+    if (q->first == q->end) {
+        q->first = 0;
+        q->end = 0;
+    }
+    if (q->end == q->room) {
+        const uint64_t room = q->room == 0 ? POSTS_MOST : 2 * q->room;
+        weiri_post *posts = (weiri_post *)weiri_realloc(q->posts, (size_t)room * sizeof *posts);
+        if (posts == NULL) {
+            return weiri_fail_nomem("weir_exchange");
+        }
+        q->posts = posts;
+        q->room = room;
+    }
+    q->posts[q->end++] = *post;
+    return WEIR_OK;
+}
+
+static weir_status open_posts(weir_collective *collective)
+{
+    if (collective->posts == NULL) {
+        collective->posts = (weiri_posts *)weiri_alloc(1, sizeof *collective->posts);
+    }
+    return collective->posts != NULL ? WEIR_OK : weiri_fail_nomem("weir_exchange");
+}
+
+void weiri_posts_close(weir_collective *collective)
+{
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS && collective->posts != NULL; k++) {
+        weiri_free(collective->posts->queues[k][0].posts);
+        weiri_free(collective->posts->queues[k][1].posts);
+    }
+    weiri_free(collective->posts);
+}
+
+weiri_post weiri_posts_take(weir_collective *collective, uint32_t peer)
+{
+    queue *q = &collective->posts->queues[peer][true];
+    return q->posts[q->first++];
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
+
+/* The memory of the first rank is that of no other collective. */
+uint64_t weiri_posts_tag(const weir_collective *collective)
+{
+    const weir_memory *memory = weiri_team_memory_of(&collective->memory, 0);
+    return WEIRI_TAG_TRANSFERS ^ (uint64_t)memory->rank << 40 ^ memory->id;
+}
+
+static void write_post(const weir_collective *collective, weiri_writer *w, const weir_transfer *t)
+{
+    const uint64_t bytes = t->count * weir_dtype_bytes(t->dtype);
+    const weiri_team_memory *memory = t->receive ? weiri_plan_registered(collective, t->buffer, bytes) : NULL;
+    const char *base = memory == NULL ? NULL : (const char *)weir_memory_pointer(memory->local);
+    weiri_write_u64(w, t->count);
+    weiri_write_u8(w, (uint8_t)t->dtype);
+    weiri_write_u64(w, memory == NULL ? 0 : (uint64_t)((const char *)t->buffer - base));
+    weiri_write_u8(w, memory == NULL ? 0 : (uint8_t)(memory - collective->registered + 1));
+}
+
+static weir_status send_message(const weir_collective *collective, uint32_t peer, uint8_t *payload, size_t bytes,
+                                uint32_t posts)
+{
+    const weiri_op_message message = { WEIRI_OP_TRANSFERS, payload, bytes, { NULL, NULL }, 0 };
+    payload[1] = (uint8_t)posts;
+    return weiri_exchange_send(collective->comm, collective->host.ranks[peer], weiri_posts_tag(collective), &message);
+}
+
+static uint32_t count_of(const weir_transfer *transfers, uint32_t n, uint32_t peer, bool receive)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        count += transfers[i].peer == peer && transfers[i].receive == receive;
+    }
+    return count;
+}
+
+/* Tells the peer of the call's sends to it, or of the receives from it. */
+static weir_status tell(const weir_collective *collective, const weir_transfer *transfers, uint32_t n, uint32_t peer,
+                        bool receive)
+{
+    uint8_t payload[WEIRI_PAYLOAD_MAX];
+    const uint32_t total = count_of(transfers, n, peer, receive);
+    weiri_writer w = weiri_writer_init(payload, sizeof payload);
+    weir_status status = WEIR_OK;
+    uint32_t told = 0;
+    uint32_t posts = 0; /* in this message */
+    for (uint32_t i = 0; told < total && status == WEIR_OK; i++) {
+        if (transfers[i].peer != peer || transfers[i].receive != receive) {
+            continue;
+        }
+        if (posts == 0) {
+            w = weiri_writer_init(payload, sizeof payload);
+            weiri_write_u8(&w, receive);
+            weiri_write_u8(&w, 0);
+            weiri_write_u32(&w, told);
+            weiri_write_u32(&w, total);
+        }
+        write_post(collective, &w, &transfers[i]);
+        told++;
+        if (++posts == POSTS_MOST || told == total) {
+            status = send_message(collective, peer, payload, w.size, posts);
+            posts = 0;
+        }
+    }
+    return status;
+}
+
+/* A place in registered memory is checked here, so that no copy leaves the memory. */
+static bool is_inside(const weir_collective *collective, uint32_t peer, const weiri_post *post)
+{
+    const uint64_t bytes = post->count * weir_dtype_bytes(post->dtype);
+    const weir_memory *memory = post->registration == 0 || post->registration > collective->registered_count
+                                    ? NULL
+                                    : collective->registered[post->registration - 1].remote[peer];
+    return memory != NULL && post->offset <= weir_memory_bytes(memory) &&
+           bytes <= weir_memory_bytes(memory) - post->offset;
+}
+
+typedef struct hearing {
+    weir_collective *collective;
+    uint32_t peer;
+} hearing;
+
+static weir_status read_message(weir_future *future)
+{
+    const hearing *h = (const hearing *)future->out;
+    weiri_reader r = weiri_reader_init(future->payload, future->payload_bytes);
+    const uint8_t receive = weiri_read_u8(&r);
+    const uint32_t posts = weiri_read_u8(&r);
+    const uint32_t told = weiri_read_u32(&r);
+    const uint32_t total = weiri_read_u32(&r);
+    bool fine = receive <= 1 && posts != 0 && posts <= total && told <= total - posts && future->handle_count == 0 &&
+                future->payload_bytes == HEADER_BYTES + (size_t)posts * POST_BYTES;
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i < posts && fine && status == WEIR_OK; i++) {
+        weiri_post post = { .place = told + i, .total = total };
+        post.count = weiri_read_u64(&r);
+        post.dtype = weiri_read_u8(&r);
+        post.offset = weiri_read_u64(&r);
+        post.registration = weiri_read_u8(&r);
+        fine = post.dtype < WEIR_DTYPES && post.count <= WEIRI_BYTES_MOST &&
+               (receive == 0 || post.count == 0 || is_inside(h->collective, h->peer, &post));
+        status = fine ? push(&h->collective->posts->queues[h->peer][receive], &post) : WEIR_OK;
+    }
+    return fine ? status : weiri_fail(WEIR_ERR_CORRUPT, "malformed transfers of rank %u", future->peer);
+}
+
+/* Waits until the peer has told of `count` sends to this rank, or receives from it. */
+static weir_status hear(weir_collective *collective, uint32_t peer, bool receive, uint64_t count)
+{
+    const queue *q = &collective->posts->queues[peer][receive];
+    hearing h = { collective, peer };
+    weir_status status = WEIR_OK;
+    while (q->end - q->first < count && status == WEIR_OK) {
+        weir_future *future = NULL;
+        status = weiri_exchange_expect(collective->comm, collective->host.ranks[peer], weiri_posts_tag(collective),
+                                       WEIRI_OP_TRANSFERS, read_message, NULL, NULL, &h, &future);
+        status = status == WEIR_OK ? weiri_exchange_complete(future) : status;
+    }
+    return status;
+}
+
+/* ---- both ends --------------------------------------------------------------------------------------------------- */
+
+/* Compares the call's sends to the peer, or receives from it, with the other ends, which are known. */
+static weir_status compare(const weir_collective *collective, const char *name, const weir_transfer *transfers,
+                           uint32_t n, uint32_t peer, bool receive)
+{
+    const queue *q = &collective->posts->queues[peer][!receive];
+    uint32_t place = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const weir_transfer *t = &transfers[i];
+        if (t->peer != peer || t->receive != receive) {
+            continue;
+        }
+        const weiri_post *other = &q->posts[q->first + place];
+        const weiri_post own = { .count = t->count, .dtype = t->dtype, .place = place };
+        if (other->count != own.count || other->dtype != own.dtype) {
+            char text[256];
+            weiri_transfer_differ(&own, other, receive, collective->host.ranks[peer], text, sizeof text);
+            return weiri_fail(WEIR_ERR_MISMATCH, "%s: %s", name, text);
+        }
+        place++;
+    }
+    return WEIR_OK;
+}
+
+/* Tells the peer of the call's transfers with it. */
+static weir_status tell_peer(const weir_collective *collective, const weir_transfer *transfers, uint32_t n,
+                             uint32_t peer)
+{
+    const weir_status status = tell(collective, transfers, n, peer, false);
+    return status == WEIR_OK ? tell(collective, transfers, n, peer, true) : status;
+}
+
+/* Waits for the other ends of the call's transfers with the peer. Those of receives are done with then. */
+static weir_status hear_peer(weir_collective *collective, const char *name, const weir_transfer *transfers, uint32_t n,
+                             uint32_t peer)
+{
+    const uint32_t receives = count_of(transfers, n, peer, true);
+    weir_status status = hear(collective, peer, true, count_of(transfers, n, peer, false));
+    status = status == WEIR_OK ? hear(collective, peer, false, receives) : status;
+    status = status == WEIR_OK ? compare(collective, name, transfers, n, peer, false) : status;
+    status = status == WEIR_OK ? compare(collective, name, transfers, n, peer, true) : status;
+    collective->posts->queues[peer][false].first += status == WEIR_OK ? receives : 0;
+    return status;
+}
+
+weir_status weiri_posts_meet(weir_collective *collective, const char *name, const weir_transfer *transfers, uint32_t n)
+{
+    const weir_dev_collective *c = &collective->device;
+    weir_status status = open_posts(collective);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    for (uint32_t k = 0; k + 1 < c->ranks && status == WEIR_OK; k++) {
+        status = tell_peer(collective, transfers, n, weir_collective_peer(c, k));
+    }
+    for (uint32_t k = 0; k + 1 < c->ranks && status == WEIR_OK; k++) {
+        status = hear_peer(collective, name, transfers, n, weir_collective_peer(c, k));
+    }
+    return status == WEIR_OK ? WEIR_OK : weiri_comm_break(collective->comm, status, weir_last_error());
+}
