@@ -337,7 +337,7 @@ static weir_status force(perf_bench *b, uint64_t count, weir_collective_form for
     if (b->wish.what->transfers) { /* no choice to ask for: the limit on blocks, of which small transfers use a part */
         weir_dev_collective device;
         weir_collective_device(b->collective, &device);
-        chosen->shape.blocks = blocks != 0 ? blocks : device.blocks;
+        chosen->shape.blocks = form == WEIR_FORM_COPIES ? 1 : blocks != 0 ? blocks : device.blocks;
         chosen->shape.threads = b->threads;
         return status;
     }
@@ -565,7 +565,7 @@ const perf_command perf_allgather_parts = { "allgather_parts", "all ranks get un
 const perf_command perf_reduce_scatter_parts = { "reduce_scatter_parts", "each rank gets its extents of reduced parts",
                                                  PARTS, run_collective, start_collective };
 const perf_command perf_sendrecv = { "sendrecv", "sends and receives at the same time",
-                                     FORMLESS " --layout --transfers", run_collective, start_collective };
+                                     FORMLESS " --form --layout --transfers", run_collective, start_collective };
 
 static int start_collective(const perf_options *options, char **arguments)
 {

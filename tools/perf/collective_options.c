@@ -107,6 +107,17 @@ static const char *refuse_copies(const perf_options *options, const perf_wish *w
                                   : NULL;
 }
 
+/* Why --form does not fit an exchange, or NULL. */
+static const char *refuse_form(const perf_wish *wish)
+{
+    for (uint32_t i = 0; i < wish->form_count && wish->what->transfers; i++) {
+        if (wish->forms[i] != WEIR_FORM_AUTO && wish->forms[i] != WEIR_FORM_COPIES) {
+            return "--form of sendrecv is auto or copies";
+        }
+    }
+    return NULL;
+}
+
 /* Why --map does not fit, or NULL. */
 static const char *refuse_map(const perf_options *options, const perf_operation *what)
 {
@@ -216,7 +227,7 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
     } else if (options->tune != NULL && has_form(out, WEIR_FORM_AUTO)) {
         refused = "--tune chooses forms by itself; do not combine it with --form";
     } else {
-        refused = refuse_copies(options, out);
+        refused = refuse_form(out) != NULL ? refuse_form(out) : refuse_copies(options, out);
         refused = refused == NULL ? refuse_map(options, out->what) : refused;
     }
     if (refused != NULL) {

@@ -1,10 +1,13 @@
 /* copies.c - copy engines move the data (WEIR_FORM_COPIES): kernels wait for other ranks, copies go into their
  * registered memory, and stores behind the copies say that they have ended.
  *
- * A kernel meets the other ranks before the copies, and another kernel waits for the stores of the others. A long part
- * that a rank sends to itself is copied on a stream aside. */
+ * In a move of all ranks, a kernel meets the other ranks before the copies, and another kernel waits for the stores of
+ * the others. In an exchange a receiver's stream stores that its buffers may be written, and a kernel of the sender
+ * waits for that. Each rank to which it sends has a stream aside, because the ranks may begin in any order. A long part
+ * that a rank sends to itself is copied on a stream aside, too. */
 #include "src/device/device.h"
 #include "src/host/base/error.h"
+#include "src/host/base/log.h"
 #include "src/host/collective/collective.h"
 
 #define STORED 1u /* a kernel sets the word back to 0 */
@@ -39,6 +42,7 @@ void weiri_copies_close(weir_collective *collective)
             weir_stream_destroy(device, aside->stream);
         }
     }
+    weiri_posts_close(collective);
 }
 
 /* The stream aside goes on from here beside the caller's, unless it records another graph than that: then *begun is
@@ -186,4 +190,197 @@ weir_status weiri_copies_move(const weir_collective *collective, const weiri_ste
         status = status == WEIR_OK ? ended : status;
     }
     return status == WEIR_OK ? wait_for_others(collective, step, &args->move) : status;
+}
+
+/* ---- the exchange ---------------------------------------------------------------------------------------- */
+
+typedef struct exchange {
+    weir_collective *collective;
+    const weiri_step *step;
+    const weir_transfer *transfers;
+    uint32_t n;
+    uint32_t sends;    /* one bit for each other rank to which this one sends, */
+    uint32_t receives; /* and from which it receives */
+    uint64_t own;      /* bytes of this rank to itself */
+} exchange;
+
+static exchange describe(weir_collective *collective, const weiri_step *step, const weir_transfer *transfers,
+                         uint32_t n)
+{
+    exchange e = { .collective = collective, .step = step, .transfers = transfers, .n = n };
+    for (uint32_t i = 0; i < n; i++) {
+        const weir_transfer *t = &transfers[i];
+        const bool own = t->peer == collective->rank;
+        e.sends |= (uint32_t)(!own && !t->receive) << t->peer;
+        e.receives |= (uint32_t)(!own && t->receive) << t->peer;
+        e.own += own && t->receive ? t->count * weir_dtype_bytes(t->dtype) : 0;
+    }
+    return e;
+}
+
+static weir_status store(const exchange *e, uint32_t peer, uint32_t word, void *stream)
+{
+    const weir_dev_collective *c = &e->collective->device;
+    weir_device *device = e->collective->comm->device;
+    return device->ops->store_async(device, stream, weir_copies_word(c, c->rank, peer, word), STORED);
+}
+
+/* Tells the senders that the call's buffers may be written. */
+static weir_status begin_receives(const exchange *e)
+{
+    weir_status status = WEIR_OK;
+    for (uint32_t peer = 0; peer < e->collective->size && status == WEIR_OK; peer++) {
+        status = (e->receives >> peer & 1) != 0 ? store(e, peer, WEIR_COPIES_READY, e->step->stream) : WEIR_OK;
+    }
+    return status;
+}
+
+/* Copies one send to the place that its receiver has told. The receiver's call has one store in front of its first
+ * copy, and one behind its last. */
+static weir_status send_one(const exchange *e, const weir_transfer *t, void *stream)
+{
+    weir_collective *collective = e->collective;
+    weir_device *device = collective->comm->device;
+    const weiri_post post = weiri_posts_take(collective, t->peer);
+    weir_status status = WEIR_OK;
+    if (post.place == 0) {
+        status = weiri_launch_wait_in(collective, e->step, (uint32_t)1 << t->peer, WEIR_COPIES_READY, stream);
+    }
+    if (status == WEIR_OK && t->count != 0) {
+        const weir_memory *memory = collective->registered[post.registration - 1].remote[t->peer];
+        status = device->ops->copy_async(device, stream, (char *)weir_memory_pointer(memory) + post.offset, t->buffer,
+                                         t->count * weir_dtype_bytes(t->dtype));
+    }
+    return status == WEIR_OK && post.place + 1 == post.total ? store(e, t->peer, WEIR_COPIES_RECEIVED, stream) : status;
+}
+
+static weir_status send_to(const exchange *e, uint32_t peer, void *stream)
+{
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i < e->n && status == WEIR_OK; i++) {
+        const weir_transfer *t = &e->transfers[i];
+        status = t->peer == peer && !t->receive ? send_one(e, t, stream) : WEIR_OK;
+    }
+    return status;
+}
+
+/* The next transfer of this rank with itself in this direction, from *i on, or NULL. */
+static const weir_transfer *next_own(const exchange *e, bool receive, uint32_t *i)
+{
+    while (*i < e->n) {
+        const weir_transfer *t = &e->transfers[(*i)++];
+        if (t->peer == e->collective->rank && t->receive == receive) {
+            return t;
+        }
+    }
+    return NULL;
+}
+
+static weir_status send_own(const exchange *e, void *stream)
+{
+    weir_device *device = e->collective->comm->device;
+    const weir_transfer *to = NULL;
+    uint32_t sent = 0;
+    uint32_t received = 0;
+    weir_status status = WEIR_OK;
+    while (status == WEIR_OK && (to = next_own(e, true, &received)) != NULL) {
+        const weir_transfer *from = next_own(e, false, &sent);
+        if (from->count != 0 && from->buffer != to->buffer) {
+            status = device->ops->copy_async(device, stream, to->buffer, from->buffer,
+                                             from->count * weir_dtype_bytes(from->dtype));
+        }
+    }
+    return status;
+}
+
+static weir_status send_any(const exchange *e, uint32_t peer, void *stream)
+{
+    return peer == e->collective->rank ? send_own(e, stream) : send_to(e, peer, stream);
+}
+
+/* The ranks whose copies have a stream aside: all but the first after this one, and this one itself if it is worth it.
+ */
+static uint32_t ranks_aside(const exchange *e)
+{
+    const weir_dev_collective *c = &e->collective->device;
+    uint32_t aside = e->own != 0 && is_aside(e->collective, e->own) ? (uint32_t)1 << c->rank : 0;
+    bool first = true;
+    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+        const uint32_t peer = weir_collective_peer(c, k);
+        if ((e->sends >> peer & 1) != 0) {
+            aside |= first ? 0 : (uint32_t)1 << peer;
+            first = false;
+        }
+    }
+    return aside;
+}
+
+static weir_status open_streams(const exchange *e, uint32_t aside)
+{
+    weir_status status = WEIR_OK;
+    for (uint32_t k = 0; k < e->collective->size && status == WEIR_OK; k++) {
+        status = (aside >> k & 1) != 0 ? open_aside(e->collective, &e->collective->aside[k]) : WEIR_OK;
+    }
+    return status;
+}
+
+/* Sends to the ranks of `aside`, each on its stream. One whose stream records another graph takes the caller's. *begun
+ * gets a bit for each of the others. */
+static weir_status send_aside(const exchange *e, uint32_t aside, uint32_t *begun)
+{
+    const weir_dev_collective *c = &e->collective->device;
+    weir_status status = WEIR_OK;
+    for (uint32_t k = 0; k < c->ranks && status == WEIR_OK; k++) {
+        const uint32_t peer = (c->rank + k) % c->ranks;
+        const weiri_aside *stream = &e->collective->aside[peer];
+        bool alone = false;
+        if ((aside >> peer & 1) != 0) {
+            status = begin_aside(e->collective, stream, e->step->stream, &alone);
+            *begun |= (uint32_t)alone << peer;
+            status = status == WEIR_OK ? send_any(e, peer, alone ? stream->stream : e->step->stream) : status;
+        }
+    }
+    return status;
+}
+
+/* Puts the copies on the streams, and lets the caller's wait for those of the others. */
+static weir_status put_copies(const exchange *e, uint32_t aside)
+{
+    const uint32_t here = (e->sends | (e->own != 0 ? (uint32_t)1 << e->collective->rank : 0)) & ~aside;
+    uint32_t begun = 0;
+    weir_status status = begin_receives(e);
+    status = status == WEIR_OK ? send_aside(e, aside, &begun) : status;
+    for (uint32_t k = 0; k < e->collective->size && status == WEIR_OK; k++) {
+        status = (here >> k & 1) != 0 ? send_any(e, k, e->step->stream) : WEIR_OK;
+    }
+    /* After an error, too, the caller's stream waits for what runs on the streams aside. */
+    for (uint32_t k = 0; k < e->collective->size; k++) {
+        if ((begun >> k & 1) != 0) {
+            const weir_status ended = end_aside(e->collective, &e->collective->aside[k], e->step->stream);
+            status = status == WEIR_OK ? ended : status;
+        }
+    }
+    return status == WEIR_OK && e->receives != 0
+               ? weiri_launch_wait_in(e->collective, e->step, e->receives, WEIR_COPIES_RECEIVED, e->step->stream)
+               : status;
+}
+
+weir_status weiri_copies_exchange(weir_collective *collective, const char *name, const weiri_step *step,
+                                  const weir_transfer *transfers, uint32_t n)
+{
+    const exchange e = describe(collective, step, transfers, n);
+    const uint32_t aside = ranks_aside(&e);
+    if (n == 0) {
+        return WEIR_OK;
+    }
+    weir_status status = weiri_copies_check(collective, name, e.own, step->stream);
+    status = status == WEIR_OK ? open_streams(&e, aside) : status;
+    status = status == WEIR_OK ? weiri_posts_meet(collective, name, transfers, n) : status;
+    status = status == WEIR_OK ? weiri_launch_begin(collective, step->stream) : status;
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = put_copies(&e, aside);
+    const weir_status ended = weiri_launch_end(collective, step->stream);
+    return status == WEIR_OK ? ended : status;
 }

@@ -36,10 +36,28 @@ typedef struct exchange {
 
 /* ---- checks ---------------------------------------------------------------------------------------------------- */
 
+static uint32_t hosts_of(const exchange *e) { return e->collective->rails.device.hosts; }
+
 static weiri_span span_of(const weir_transfer *t)
 {
     const weiri_span span = { (const char *)t->buffer, t->count * weir_dtype_bytes(t->dtype) };
     return span;
+}
+
+static bool by_copies(const weir_collective *collective)
+{
+    return collective->form == WEIR_FORM_COPIES && collective->size > 1;
+}
+
+static weir_status check_copies(const exchange *e, const weir_transfer *t)
+{
+    const weiri_span span = span_of(t);
+    if (hosts_of(e) > 1) {
+        return weiri_refuse_copies(e->collective, e->name, "copy engines carry nothing between hosts");
+    }
+    return t->receive && span.bytes != 0 && weiri_plan_registered(e->collective, span.data, span.bytes) == NULL
+               ? weiri_refuse_copies(e->collective, e->name, "copies need the buffer of a receive in registered memory")
+               : WEIR_OK;
 }
 
 static weir_status check_transfer(const exchange *e, const weir_transfer *t, const char *which)
@@ -53,9 +71,8 @@ static weir_status check_transfer(const exchange *e, const weir_transfer *t, con
         return weiri_fail(WEIR_ERR_INVALID, "%s: peer %u does not exist; there are %u ranks", e->name, t->peer,
                           collective->size);
     }
-    status = weiri_refuse_copies(collective, e->name, "a sender does not know the buffer of the receiver");
-    return status != WEIR_OK ? status
-                             : weiri_check_span(collective, e->name, which, span_of(t), weir_dtype_bytes(t->dtype));
+    status = weiri_check_span(collective, e->name, which, span_of(t), weir_dtype_bytes(t->dtype));
+    return status == WEIR_OK && by_copies(collective) ? check_copies(e, t) : status;
 }
 
 /* The next transfer of this rank with itself in this direction, from transfer `i` on, or n. */
@@ -98,8 +115,6 @@ static weir_status check_own(const exchange *e)
 }
 
 /* ---- a launch ---------------------------------------------------------------------------------------------------- */
-
-static uint32_t hosts_of(const exchange *e) { return e->collective->rails.device.hosts; }
 
 /* The distances of a launch: two, if their lanes fit. */
 static uint32_t distances_of(const exchange *e)
@@ -395,6 +410,9 @@ static weir_status run(exchange *e, const weiri_step *call)
 {
     weiri_exchange_args args;
     weir_status status = WEIR_OK;
+    if (by_copies(e->collective)) {
+        return weiri_copies_exchange(e->collective, e->name, call, e->transfers, e->n);
+    }
     memset(&args, 0, sizeof args);
     for (; e->distance < hosts_of(e) && status == WEIR_OK; e->distance += distances_of(e)) {
         bool more = true;
@@ -419,7 +437,12 @@ static void begin(exchange *e, weir_collective *collective, const char *name, co
 
 static void log_first(weir_collective *collective, uint32_t n)
 {
-    if (collective->logged[WEIRI_EXCHANGE] == 0) {
+    if (by_copies(collective)) {
+        if ((collective->logged[WEIRI_EXCHANGE] & 1u << WEIR_FORM_COPIES) == 0) {
+            collective->logged[WEIRI_EXCHANGE] |= 1u << WEIR_FORM_COPIES;
+            weiri_log(WEIR_LOG_INFO, "weir_exchange of rank %u, %u transfers: by copies", collective->comm->rank, n);
+        }
+    } else if (collective->logged[WEIRI_EXCHANGE] == 0) {
         collective->logged[WEIRI_EXCHANGE] = 1u << WEIR_FORM_SLOTS;
         weiri_log(WEIR_LOG_INFO,
                   "weir_exchange of rank %u, %u transfers: up to %u bytes as packets, else %u columns of two slots of "
