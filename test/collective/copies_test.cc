@@ -1,5 +1,9 @@
 // WEIR_FORM_COPIES: copy engines move the data of registered memory.
-#include "test/collective/operations.h"
+extern "C" {
+#include "src/host/collective/collective.h"
+#include "src/host/comm/exchange.h"
+}
+#include "test/collective/transfers.h"
 #include "test/harness/checks.h"
 #include "test/harness/stage_test.h"
 #include "test/harness/staged.h"
@@ -135,7 +139,7 @@ void refuses(weirt_rank *rank)
         char *in = static_cast<char *>(weir_memory_pointer(bench.in));
         char *out = static_cast<char *>(weir_memory_pointer(bench.out));
         void *s = bench.stream;
-        const weir_transfer t = { in, 1, WEIR_U8, 1 - rank->rank, rank->rank == 0 };
+        const weir_transfer t = { in, 1, WEIR_U8, 1 - rank->rank, true };
         const weir_collective_request moved = { WEIR_ALLGATHER, WEIR_U8, WEIR_SUM, 0, 100, in, out };
         const weir_extent extents[] = { { 0, 4 }, { 4, 4 } };
         weir_collective_form form = WEIR_FORM_AUTO;
@@ -149,7 +153,7 @@ void refuses(weirt_rank *rank)
         refused(&bench, "registered memory",
                 weir_gather(c, in, rank->rank == 0 ? in + 64 : nullptr, 1, WEIR_F32, 0, s));
         refused(&bench, "not in place", weir_all_to_all(c, out, out, 1, WEIR_F32, s));
-        refused(&bench, "does not know the buffer", weir_exchange(c, &t, 1, s));
+        refused(&bench, "copies need the buffer of a receive in registered memory", weir_exchange(c, &t, 1, s));
         refused(&bench, "pieces of different sizes", weir_gather_v(c, in, out, extents, WEIR_U8, 0, s));
         refused(&bench, "pieces of different sizes", weir_scatter_v(c, in, out, extents, WEIR_U8, 0, s));
         refused(&bench, "pieces of different sizes", weir_all_to_all_v(c, in, extents, out, extents, WEIR_U8, s));
@@ -256,6 +260,135 @@ TEST_P(Copies, WaitsEnd)
     }
 }
 
+// Rank 0 holds a copy on its stream, and then receives: rank 1 must not write the buffer before the copy has ended.
+void receives_late(weirt_rank *rank)
+{
+    Bench b;
+    if (copies_open(rank, 0, &b)) {
+        weir_device *device = b.comm.device;
+        const Transfers first = { { 0, 0, 300, WEIR_U8, 12 } };
+        const Transfers second = { { 1, 0, 300, WEIR_U8, 2 }, { 1, 0, 2000, WEIR_U8, 3 } };
+        const List lists[] = { list_of(&b, first, 1), list_of(&b, second, 1) };
+        const char *out = static_cast<char *>(weir_memory_pointer(b.out));
+        (void)prepare_list(&b, lists[1]);
+        if (rank->rank == 0) {
+            weirt_hold_copies(device);
+        }
+        (void)weirt_barrier(rank);
+        for (const List &list : lists) {
+            WEIRT_OK(rank, weir_exchange(b.collective, list.transfers.data(),
+                                         static_cast<uint32_t>(list.transfers.size()), b.stream));
+        }
+        (void)weirt_barrier(rank);
+        weirt_sleep_ms(50);
+        if (rank->rank == 0) {
+            Bytes have(weir_memory_bytes(b.out));
+            WEIRT_OK(rank, weir_device_copy(device, have.data(), out, have.size()));
+            WEIRT_EXPECT(rank, have == Bytes(have.size(), poison));
+            weirt_release_copies();
+        }
+        WEIRT_OK(rank, weir_stream_wait(device, b.stream, weirt_timeout_ms()));
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+        WEIRT_EXPECT(rank, wrong(&b, lists[1]).empty()); // its first receive lies where the held copy wrote
+    }
+    bench_close(&b);
+}
+
+TEST_P(Copies, OfAnExchangeWaitForTheReceiver)
+{
+    if (std::strcmp(stage()->kind, "cpu") != 0) {
+        GTEST_SKIP() << "copies of a GPU cannot be held";
+    }
+    run(2, receives_late);
+}
+
+// Rank 1 holds the copies of its call with two sends: the receiver's wait ends behind the second.
+void holds_sends(weirt_rank *rank)
+{
+    Bench b;
+    if (copies_open(rank, 0, &b)) {
+        const Transfers all = { { 1, 0, 0, WEIR_U8, 1 }, { 1, 0, 2000, WEIR_U8, 2 } };
+        const List list = list_of(&b, all, 1);
+        (void)prepare_list(&b, list);
+        if (rank->rank == 1) {
+            weirt_hold_copies(b.comm.device);
+        }
+        (void)weirt_barrier(rank);
+        WEIRT_OK(rank, weir_exchange(b.collective, list.transfers.data(), 2, b.stream));
+        if (rank->rank == 0) {
+            WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_stream_wait(b.comm.device, b.stream, 50));
+        }
+        (void)weirt_barrier(rank);
+        weirt_release_copies();
+        WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms()));
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+        WEIRT_EXPECT(rank, wrong(&b, list).empty());
+    }
+    bench_close(&b);
+}
+
+TEST_P(Copies, OfAnExchangeEndBehindTheLast)
+{
+    if (std::strcmp(stage()->kind, "cpu") != 0) {
+        GTEST_SKIP() << "copies of a GPU cannot be held";
+    }
+    run(2, holds_sends);
+}
+
+// Rank 1 sends a message that no call sends: rank 0's call ends in an error, and copies nothing.
+void malformed(weirt_rank *rank)
+{
+    struct Message {
+        uint8_t receive;
+        uint8_t posts;
+        uint32_t told;
+        uint32_t total;
+        uint64_t count;
+        uint8_t dtype;
+        uint64_t offset;
+        uint8_t registration;
+        size_t cut; // bytes that are missing
+    };
+    const Message messages[] = {
+        { 2, 1, 0, 1, 8, WEIR_U8, 0, 1, 0 },       { 1, 0, 0, 1, 8, WEIR_U8, 0, 1, 0 },
+        { 1, 2, 0, 2, 8, WEIR_U8, 0, 1, 0 },       { 1, 1, 1, 1, 8, WEIR_U8, 0, 1, 0 },
+        { 1, 1, 0, 1, 8, WEIR_DTYPES, 0, 1, 0 },   { 1, 1, 0, 1, 8, WEIR_U8, 0, 0, 0 },
+        { 1, 1, 0, 1, 8, WEIR_U8, 0, 2, 0 },       { 1, 1, 0, 1, 8, WEIR_U8, UINT64_MAX, 1, 0 },
+        { 1, 1, 0, 1, 8, WEIR_U8, 1 << 17, 1, 0 }, { 1, 1, 0, 1, UINT64_MAX, WEIR_U8, 0, 1, 0 },
+        { 1, 1, 0, 1, 8, WEIR_U8, 0, 1, 1 },       { 1, 1, UINT32_MAX, 1, 8, WEIR_U8, 0, 1, 0 },
+        { 1, 1, 0, 1, 200000, WEIR_U8, 0, 1, 0 },
+    };
+    weirt_log_allow("");
+    for (const Message &m : messages) {
+        Bench b;
+        if (copies_open(rank, 0, &b)) {
+            char *in = static_cast<char *>(weir_memory_pointer(b.in));
+            (void)weirt_barrier(rank);
+            if (rank->rank == 1) {
+                uint8_t payload[64];
+                weiri_writer w = weiri_writer_init(payload, sizeof payload);
+                weiri_write_u8(&w, m.receive);
+                weiri_write_u8(&w, m.posts);
+                weiri_write_u32(&w, m.told);
+                weiri_write_u32(&w, m.total);
+                weiri_write_u64(&w, m.count);
+                weiri_write_u8(&w, m.dtype);
+                weiri_write_u64(&w, m.offset);
+                weiri_write_u8(&w, m.registration);
+                const weiri_op_message message = { WEIRI_OP_TRANSFERS, payload, w.size - m.cut, {}, 0 };
+                WEIRT_OK(rank, weiri_exchange_send(b.comm.comm, 0, weiri_posts_tag(b.collective), &message));
+            } else {
+                WEIRT_STATUS(rank, WEIR_ERR_CORRUPT, weir_send(b.collective, in, 8, WEIR_U8, 1, b.stream));
+                WEIRT_TEXT(rank, "malformed transfers of rank 1");
+            }
+            (void)weirt_barrier(rank);
+        }
+        bench_close(&b);
+    }
+}
+
+TEST_P(Copies, OfAnExchangeRefuseMalformedMessages) { run(2, malformed); }
+
 void differs(weirt_rank *rank)
 {
     Bench bench;
@@ -329,6 +462,43 @@ void killed_in_copies(weirt_rank *rank)
         expect_death(&bench, called);
     }
     bench_leave(&bench);
+}
+
+// Rank 2 dies before its call, for which rank 0 waits on the host; or while it copies, and rank 0 waits on its stream.
+// Rank 1 waits for rank 0.
+void killed_in_exchange(weirt_rank *rank)
+{
+    const bool copying = *static_cast<const bool *>(rank->arg);
+    Bench b;
+    if (copies_open(rank, 0, &b)) {
+        const Transfers all = { { 0, 1, 300, WEIR_U8, 1 }, { 2, 0, 2000, WEIR_U8, 3 } };
+        const List list = list_of(&b, all, 1);
+        const uint32_t n = static_cast<uint32_t>(list.transfers.size());
+        (void)weirt_barrier(rank);
+        if (rank->rank == 2 && copying) {
+            weirt_hold_copies(b.comm.device);
+            WEIRT_OK(rank, weir_exchange(b.collective, list.transfers.data(), n, b.stream));
+            const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
+            while (weirt_copies_begun() == 0 && weirt_now_ms() < end) {
+                weirt_sleep_ms(1);
+            }
+            WEIRT_EXPECT(rank, weirt_copies_begun() == 1);
+            die_last(rank);
+        } else if (rank->rank == 2) {
+            weirt_die(rank, WEIRT_KILL);
+        }
+        expect_death(&b, weir_exchange(b.collective, list.transfers.data(), n, b.stream));
+    }
+    bench_leave(&b);
+}
+
+TEST_P(CopiesDeath, EndsTheOthersExchange)
+{
+    for (const bool copying : { false, true }) {
+        if (!copying || std::strcmp(stage()->kind, "cpu") == 0) { // copies of a GPU cannot be held
+            weirt_ranks_run(stage(), 3, killed_in_exchange, &copying, sizeof copying);
+        }
+    }
 }
 
 TEST_P(CopiesDeath, EndsTheOthersInTheirCopies)

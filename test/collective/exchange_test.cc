@@ -15,6 +15,7 @@ struct Setting {
     uint32_t exchanges;
     uint64_t staging; // bytes; 0: so few that large transfers take many rounds
     bool registered = false;
+    bool copies = false;
 };
 
 constexpr uint64_t room = 1 << 20;
@@ -33,6 +34,17 @@ weir_collective_opts opts_of(const weirt_rank *rank, uint32_t blocks, uint64_t s
     return opts;
 }
 
+// Opens a bench of `bytes` bytes. With copies, the memory of receives is registered.
+bool open_bench(weirt_rank *rank, weir_collective_opts opts, uint64_t bytes, bool copies, Bench *bench,
+                uint32_t timeout_ms = 0)
+{
+    opts.form = copies ? WEIR_FORM_COPIES : WEIR_FORM_AUTO;
+    return bench_open(rank, &opts, bytes, timeout_ms, bench) &&
+           (!copies || WEIRT_OK(rank, weir_collective_register(bench->collective, bench->out)));
+}
+
+bool flag_of(const weirt_rank *rank) { return rank->arg != nullptr && *static_cast<const bool *>(rank->arg); }
+
 void exchanges(weirt_rank *rank)
 {
     const Setting *setting = static_cast<const Setting *>(rank->arg);
@@ -42,7 +54,7 @@ void exchanges(weirt_rank *rank)
     }
     Bench bench;
     const bool alive =
-        bench_open(rank, &opts, room, 0, &bench) &&
+        open_bench(rank, opts, room, setting->copies, &bench) &&
         (!setting->registered || WEIRT_OK(rank, weir_collective_register(bench.collective, bench.out))) &&
         run_random(&bench, setting->transfers, setting->most, setting->exchanges);
     // Exchanges leave the operations of all ranks in step.
@@ -88,14 +100,22 @@ TEST_P(Exchange, EachOtherRankOnce)
     random({ 4 }, { 14, 0, 12000, 4, 4 << 20 });
     random({ 4 }, { 14, 0, 12000, 4, 0, true });
 }
+// Copy engines move the data. A call of two ranks has more transfers than a message of the host. Eight ranks that are
+// threads and share a GPU have more streams with waiting kernels than the GPU has hardware queues.
+TEST_P(Exchange, CopiesMoveRandomTransfers)
+{
+    const bool queues = std::strcmp(stage()->kind, "cpu") == 0 || stage()->processes;
+    random({ 3, 1, 2, queues ? 8u : 4u }, { 2, 20, 3000, 6, 0, false, true });
+    random({ 4 }, { 14, 0, 12000, 4, 0, false, true });
+    random({ 2 }, { 2, 200, 300, 2, 0, false, true });
+}
 TEST_P(Exchange, LargeTransfersUseAllColumns) { random({ 2, 3 }, { 5, 6, 30000, 4, 0 }); }
 
 // Two transfers from each rank to each other one. Odd ranks have them in one call, and even ranks in two.
 void divided(weirt_rank *rank)
 {
-    const weir_collective_opts opts = opts_of(rank, 14);
     Bench b;
-    bool fine = bench_open(rank, &opts, room, 0, &b);
+    bool fine = open_bench(rank, opts_of(rank, 14), room, flag_of(rank), &b);
     for (uint64_t seed = 1; seed <= 3 && fine; seed++) {
         Transfers all = transfers_to_others(seed, rank->size, 12000);
         const Transfers second = transfers_to_others(seed + 10, rank->size, 12000);
@@ -123,7 +143,12 @@ void divided(weirt_rank *rank)
     bench_close(&b);
 }
 
-TEST_P(Exchange, CallsDivideTransfersInOtherWays) { run(4, divided); }
+TEST_P(Exchange, CallsDivideTransfersInOtherWays)
+{
+    for (const bool copies : { false, true }) {
+        weirt_ranks_run(stage(), 4, divided, &copies, sizeof copies);
+    }
+}
 
 // Two transfers of five pieces each take ten different columns of 10 or more.
 void follow_each_other(weirt_rank *rank)
@@ -163,11 +188,10 @@ TEST_P(Exchange, PiecesOfShortTransfersSpread) { run(2, follow_each_other); }
 // the operation of all ranks that follows.
 void meets_calls(weirt_rank *rank)
 {
-    const weir_collective_opts opts = opts_of(rank, 3);
     const Transfers all = { { 0, 1, 100, WEIR_F32, 1 },  { 0, 1, 0, WEIR_U8, 2 },  { 0, 1, 70000, WEIR_U8, 3 },
                             { 1, 0, 70000, WEIR_U8, 4 }, { 1, 0, 9, WEIR_F64, 5 }, { 1, 0, 33, WEIR_U8, 6 } };
     Bench bench;
-    bool fine = bench_open(rank, &opts, room, 0, &bench);
+    bool fine = open_bench(rank, opts_of(rank, 3), room, flag_of(rank), &bench);
     for (uint32_t round = 0; round < 3 && fine; round++) {
         const List list = list_of(&bench, all, round);
         fine = prepare_list(&bench, list);
@@ -193,14 +217,18 @@ void meets_calls(weirt_rank *rank)
     bench_close(&bench);
 }
 
-TEST_P(Exchange, MeetsSendAndRecv) { run(3, meets_calls); }
+TEST_P(Exchange, MeetsSendAndRecv)
+{
+    for (const bool copies : { false, true }) {
+        weirt_ranks_run(stage(), 3, meets_calls, &copies, sizeof copies);
+    }
+}
 
 void replays(weirt_rank *rank)
 {
-    const weir_collective_opts opts = opts_of(rank, 2);
     Bench bench;
     void *graph = nullptr;
-    bool fine = bench_open(rank, &opts, room, 0, &bench);
+    bool fine = open_bench(rank, opts_of(rank, 2), room, flag_of(rank), &bench);
     Transfers all = random_transfers(5, rank->size, 12, 3000);
     List list = fine ? list_of(&bench, all, 5) : List();
     weir_device *device = bench.comm.device;
@@ -224,7 +252,12 @@ void replays(weirt_rank *rank)
     bench_close(&bench);
 }
 
-TEST_P(Exchange, ReplaysInAGraph) { run(3, replays); }
+TEST_P(Exchange, ReplaysInAGraph)
+{
+    for (const bool copies : { false, true }) {
+        weirt_ranks_run(stage(), 3, replays, &copies, sizeof copies);
+    }
+}
 
 // Rank 0 records its sends, and rank 1 its receives, before or after the memory of the receives is registered. In the
 // last round it is registered no more: a graph of sends goes on, and one of receives ends in an error.
@@ -344,16 +377,16 @@ struct Difference {
     weir_dtype dtype; // of the receive
     char text[96];    // part of the error
     uint64_t later;   // bytes of a third transfer, in which the ends agree; 0: there is none
+    bool copies;
 };
 
 // Ranks 1 and 2 differ in their second transfer. Rank 0 waits for both.
 void differs(weirt_rank *rank)
 {
     const Difference *what = static_cast<const Difference *>(rank->arg);
-    const weir_collective_opts opts = opts_of(rank, 3);
     Bench bench;
     weirt_log_allow("");
-    if (bench_open(rank, &opts, 2 * room, 0, &bench)) {
+    if (open_bench(rank, opts_of(rank, 3), 2 * room, what->copies, &bench)) {
         char *in = static_cast<char *>(weir_memory_pointer(bench.in));
         char *out = static_cast<char *>(weir_memory_pointer(bench.out));
         std::vector<weir_transfer> list;
@@ -381,21 +414,28 @@ void differs(weirt_rank *rank)
 TEST_P(Exchange, DifferentCountsAreNamed)
 {
     const Difference all[] = {
-        { 100, 99, WEIR_U8, "its receive 1 from rank 1 is of 99 u8, but send 1 of rank 1 has 100 u8", 0 },
-        { 300000, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 300000 u8", 0 },
-        { 0, 300000, WEIR_U8, "its receive 1 from rank 1 is of 300000 u8, but send 1 of rank 1 has 0 u8", 0 },
-        { 100, 100, WEIR_I8, "its receive 1 from rank 1 is of 100 i8, but send 1 of rank 1 has 100 u8", 0 },
+        { 100, 99, WEIR_U8, "its receive 1 from rank 1 is of 99 u8, but send 1 of rank 1 has 100 u8", 0, false },
+        { 300000, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 300000 u8", 0,
+          false },
+        { 0, 300000, WEIR_U8, "its receive 1 from rank 1 is of 300000 u8, but send 1 of rank 1 has 0 u8", 0, false },
+        { 100, 100, WEIR_I8, "its receive 1 from rank 1 is of 100 i8, but send 1 of rank 1 has 100 u8", 0, false },
         // The receiver of a short transfer need not know the memory.
-        { 100, 1200000, WEIR_U8, "its receive 1 from rank 1 is of 1200000 u8, but send 1 of rank 1 has 100 u8", 0 },
-        { 1200000, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 1200000 u8", 0 },
+        { 100, 1200000, WEIR_U8, "its receive 1 from rank 1 is of 1200000 u8, but send 1 of rank 1 has 100 u8", 0,
+          false },
+        { 1200000, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 1200000 u8", 0,
+          false },
         // Transfers of up to 64 bytes take the ring here.
-        { 40, 39, WEIR_U8, "its receive 1 from rank 1 is of 39 u8, but send 1 of rank 1 has 40 u8", 0 },
-        { 40, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 40 u8", 0 },
-        { 100, 40, WEIR_U8, "its receive 1 from rank 1 is of 40 u8, but send 1 of rank 1 has 100 u8", 0 },
-        { 40, 40, WEIR_I8, "its receive 1 from rank 1 is of 40 i8, but send 1 of rank 1 has 40 u8", 0 },
+        { 40, 39, WEIR_U8, "its receive 1 from rank 1 is of 39 u8, but send 1 of rank 1 has 40 u8", 0, false },
+        { 40, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 40 u8", 0, false },
+        { 100, 40, WEIR_U8, "its receive 1 from rank 1 is of 40 u8, but send 1 of rank 1 has 100 u8", 0, false },
+        { 40, 40, WEIR_I8, "its receive 1 from rank 1 is of 40 i8, but send 1 of rank 1 has 40 u8", 0, false },
         // Where the receiver looks first, it finds the third transfer.
-        { 100, 40, WEIR_U8, "its receive 1 from rank 1 is of 40 u8, but send 1 of rank 1 has 100 u8", 20 },
-        { 40, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 40 u8", 500 },
+        { 100, 40, WEIR_U8, "its receive 1 from rank 1 is of 40 u8, but send 1 of rank 1 has 100 u8", 20, false },
+        { 40, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 40 u8", 500, false },
+        // One of the two ends finds the difference first. Rank 0 waits for both.
+        { 100, 99, WEIR_U8, " 99 u8", 0, true },
+        { 100, 99, WEIR_U8, " 100 u8", 0, true },
+        { 100, 100, WEIR_I8, " 100 i8", 0, true },
     };
     for (const Difference &what : all) {
         weirt_ranks_run(stage(), 3, differs, &what, sizeof what);
@@ -426,6 +466,31 @@ void nobody_sends(weirt_rank *rank)
 }
 
 TEST_P(Exchange, ADeadlineNamesThePeer) { run(3, nobody_sends); }
+
+// Rank 0 also waits for rank 2, which never calls. So its stream never lets rank 1 copy, whose kernel ends by the error
+// of rank 0 or by its own deadline.
+void nobody_copies(weirt_rank *rank)
+{
+    Bench bench;
+    weirt_log_allow("");
+    if (open_bench(rank, opts_of(rank, 2), 4096, true, &bench, 300 * weirt_slow())) {
+        char *out = static_cast<char *>(weir_memory_pointer(bench.out));
+        const weir_transfer list[] = { { out, 7, WEIR_U8, 1, true }, { out + 8, 7, WEIR_U8, 2, true } };
+        if (rank->rank == 0) {
+            WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_exchange(bench.collective, list, 2, bench.stream));
+            WEIRT_TEXT(rank, "rank 2 did not call weir_exchange, weir_send or weir_recv by copies");
+            WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_comm_status(bench.comm.comm));
+        } else if (rank->rank == 1) {
+            WEIRT_OK(rank, weir_send(bench.collective, out, 7, WEIR_U8, 0, bench.stream));
+            WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
+            WEIRT_EXPECT(rank, weir_comm_status(bench.comm.comm) != WEIR_OK);
+        }
+        (void)weirt_barrier(rank);
+    }
+    bench_close(&bench);
+}
+
+TEST_P(Exchange, ADeadlineOfCopiesNamesThePeer) { run(3, nobody_copies); }
 
 WEIRT_PROCESS_SUITE(ExchangeDeath);
 

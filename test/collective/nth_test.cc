@@ -36,14 +36,9 @@ Operation operation(uint32_t kind)
 uint32_t kinds(const weirt_rank *rank) { return plan_of(rank)->host_ranks != 0 ? ALL_TO_ALL_V : KINDS; }
 
 // Further calls inside a host, in the parts of the buffers behind those of the operations.
-enum More { EXCHANGE, PARTS, COPIES, MORE };
+enum More { EXCHANGE, PARTS, COPIES, COPIED_EXCHANGE, MORE };
 
-// They allocate nothing.
-uint32_t more_calls(const weirt_rank *rank)
-{
-    const Plan *plan = plan_of(rank);
-    return plan->host_ranks != 0 || plan->fault == ALLOCATION ? 0 : MORE;
-}
+uint32_t more_calls(const weirt_rank *rank) { return plan_of(rank)->host_ranks != 0 ? 0 : MORE; }
 
 Operation data_of(uint32_t more) { return { ALLGATHER, WEIR_I32, WEIR_SUM, 20, 0, 0, false, false, KINDS + more }; }
 
@@ -59,12 +54,15 @@ weir_status call_more(const Bench *b, uint32_t more, void *send, void *recv)
         return weir_allgather_v(b->collective, send, recv, extents, WEIR_I32, b->stream);
     }
     const weir_status status = weir_collective_force(b->collective, WEIR_FORM_COPIES, 0);
-    return status != WEIR_OK ? status : weir_allgather(b->collective, send, recv, 20, WEIR_I32, b->stream);
+    return status != WEIR_OK ? status
+           : more == COPIES  ? weir_allgather(b->collective, send, recv, 20, WEIR_I32, b->stream)
+                             : weir_exchange(b->collective, both, 2, b->stream);
 }
 
 Bytes expected_of(uint32_t more, uint32_t rank)
 {
-    return more == EXCHANGE ? sent(data_of(more), 1 - rank, 2) : expected(data_of(more), rank, 2);
+    return more == EXCHANGE || more == COPIED_EXCHANGE ? sent(data_of(more), 1 - rank, 2)
+                                                       : expected(data_of(more), rank, 2);
 }
 
 char *part_of(weir_memory *memory, uint32_t kind)
