@@ -80,7 +80,8 @@ typedef struct weir_collective_opts {
     uint32_t blocks;           /* maximum number of blocks per kernel, one on each multiprocessor (SM). Limit on a GPU:
                                   its SMs. Default: the same, divided by the number of ranks that share it. If neither
                                   blocks nor threads is set, and more than two ranks have a GPU each, operations of
-                                  large data leave no room for other kernels on the GPU */
+                                  large data leave no room for other kernels on the GPU. An exchange of small and long
+                                  transfers takes at least two blocks */
     uint32_t threads;          /* maximum number of threads per block. Default on a GPU: 256 by packets and lines, 384
                                   if an SM limit leaves few blocks; 1,024 by slots, 512 if there are many blocks */
     weir_collective_form form; /* forced; the same on all ranks */

@@ -82,7 +82,12 @@ TEST_P(Exchange, RandomTransfers) { random({ 3, 1, 2, 8 }, { 2, 20, 3000, 6, 0 }
 TEST_P(Exchange, SlotsTooShortForLines) { random({ 2, 3 }, { 18, 10, 3000, 4, 0 }); }
 // A slot of 32 KiB or more has a part for lines, and another one for transfers of more than eight messages a column.
 TEST_P(Exchange, LongSlotsHavePartsForLines) { random({ 3 }, { 2, 6, 60000, 12, (6 << 20) + (256 << 10) }); }
-TEST_P(Exchange, RandomTransfersOfOneBlock) { random({ 2, 5 }, { 1, 20, 3000, 6, 0 }); }
+TEST_P(Exchange, RandomTransfersOfOneBlock)
+{
+    random({ 2, 5 }, { 1, 20, 3000, 6, 0 });
+    random({ 2, 5 }, { 1, 30, 1200, 4, 4 << 20 });
+    random({ 4 }, { 1, 0, 200, 4, 4 << 20 });
+}
 TEST_P(Exchange, ManyTransfersTakeSeveralLaunches) { random({ 2, 4 }, { 2, 400, 300, 1, 0 }); }
 // With so much staging, transfers of up to 8 KiB take the rings.
 TEST_P(Exchange, SmallTransfersTakeRings) { random({ 3, 2, 8 }, { 2, 40, 1200, 4, 4 << 20 }); }

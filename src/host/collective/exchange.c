@@ -220,12 +220,12 @@ static void add_copies(exchange *e, weir_collective_exchange *x, uint32_t used)
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Blocks for rings under an SM limit: one for each lane, or a quarter of a small limit. A limit of one block leaves no
- * ring, because a block serves either rings or a column. */
+/* Blocks for rings under an SM limit: one for each lane, or a quarter of a small limit. A block serves either rings or
+ * a column, so with a limit of one block a launch of small and long transfers has two. */
 static uint32_t ring_blocks(uint32_t limit, uint32_t ranks)
 {
     const uint64_t blocks = least(2 * ((uint64_t)ranks - 1), limit / 4);
-    return limit < 2 ? 0 : blocks == 0 ? 1 : (uint32_t)blocks;
+    return blocks == 0 ? 1 : (uint32_t)blocks;
 }
 
 uint32_t weiri_exchange_columns(uint32_t limit, uint32_t ranks)
@@ -383,8 +383,7 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
     x->lined = hosts_of(e) == 1 && collective->host.lines ? lined_of(collective->device.message_bytes, x->columns) : 0;
     x->far = hosts_of(e) > 1 ? (uint32_t)least(collective->rails.exchange.columns, columns) : 0;
     x->step = step_of(x->columns, x->far);
-    x->small =
-        collective->device.ring_bytes != 0 && ring_blocks(limit, ranks) != 0 ? collective->device.ring_bytes + 1 : 0;
+    x->small = collective->device.ring_bytes != 0 ? collective->device.ring_bytes + 1 : 0;
     for (uint32_t k = 0; k < 2 * distances_of(e); k++) {
         add_lanes(e, x, e->distance + k % distances_of(e), k < distances_of(e), &used);
     }
