@@ -136,12 +136,17 @@ WEIR_API uint64_t weir_collective_bytes(const weir_collective *collective);
 /* Forces a form and a number of blocks, at most opts.blocks, on the operations that follow. All ranks make the same
  * call. 0 leaves the choice to the tuning file and the library.
  *
- * WEIR_FORM_COPIES is for allreduce, allgather, all_to_all, broadcast, gather and scatter among the ranks of one host
- * (docs/collectives.md, "Copy engines"). recv is in registered memory, at the same offset on all ranks, and every rank
- * gives it, also where it receives nothing. all_to_all and scatter are not in place. All else is WEIR_ERR_UNSUPPORTED,
- * also if the driver does not store values in the order of a stream. A collective of one rank ignores the form. An
- * error of the device may come after the first launch. After an error of the communicator the contents of recv are
- * undefined: copies that are on the stream cannot be stopped. */
+ * WEIR_FORM_COPIES is for allreduce, allgather, all_to_all, broadcast, gather, scatter and exchanges among the ranks of
+ * one host (docs/collectives.md, "Copy engines"). recv is in registered memory, at the same offset on all ranks, and
+ * every rank gives it, also where it receives nothing. all_to_all and scatter are not in place. All else is
+ * WEIR_ERR_UNSUPPORTED, also if the driver does not store values in the order of a stream. A collective of one rank
+ * ignores the form. An error of the device may come after the first launch. After an error of the communicator the
+ * contents of recv are undefined: copies that are on the stream cannot be stopped.
+ *
+ * In an exchange, a send or a recv by copies, each receive has its buffer in registered memory, at any offset. The call
+ * blocks until the peers have made the calls with the other ends of its transfers. So one thread cannot make the calls
+ * of several ranks. If such a call does not come within the communicator's timeout, or count or type differ, the call
+ * returns the error, and the communicator has failed. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *collective, weir_collective_form form,
                                                           uint32_t blocks);
 
