@@ -155,6 +155,41 @@ TEST_P(Exchange, CallsDivideTransfersInOtherWays)
     }
 }
 
+// Rank 0 sends to ranks 1 and 2 in one call. Rank 1 receives it only after a transfer from rank 2, which that one sends
+// only after it has received from rank 0. So no send of rank 0 may wait for the other one.
+void in_a_chain(weirt_rank *rank)
+{
+    const Transfers all = { { 0, 1, 90000, WEIR_U8, 1 }, { 0, 2, 80000, WEIR_U8, 2 }, { 2, 1, 70000, WEIR_U8, 3 } };
+    const uint32_t order[3][2] = { { 0, 1 }, { 2, 0 }, { 1, 2 } }; // of each rank's transfers, by their index
+    Bench b;
+    if (open_bench(rank, opts_of(rank, 14), room, flag_of(rank), &b)) {
+        const List list = list_of(&b, all, 1);
+        std::vector<weir_transfer> mine;
+        (void)prepare_list(&b, list);
+        for (const uint32_t i : order[rank->rank]) {
+            for (size_t k = 0; k < list.meant.size(); k++) {
+                if (list.meant[k].id == all[i].id) {
+                    mine.push_back(list.transfers[k]);
+                }
+            }
+        }
+        for (uint32_t call = 0; call < (rank->rank == 0 ? 1u : 2u); call++) {
+            WEIRT_OK(rank, weir_exchange(b.collective, &mine[call], rank->rank == 0 ? 2 : 1, b.stream));
+        }
+        WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms()));
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+        WEIRT_EXPECT(rank, wrong(&b, list).empty());
+    }
+    bench_close(&b);
+}
+
+TEST_P(Exchange, NoTransferWaitsForAnother)
+{
+    for (const bool copies : { false, true }) {
+        weirt_ranks_run(stage(), 3, in_a_chain, &copies, sizeof copies);
+    }
+}
+
 // Two transfers of five pieces each take ten different columns of 10 or more.
 void follow_each_other(weirt_rank *rank)
 {

@@ -1407,7 +1407,7 @@ MUTANTS = [
            collective("Copies", "OfAnExchangeEndBehindTheLast")),
     Mutant("copies-lanes", "src/host/collective/copies.c", "ranks_aside", "aside |= first ? 0 : (uint32_t)1 << peer;",
            "aside |= 0;", "copies to one rank wait behind those to another",
-           collective("Exchange", "CallsDivideTransfersInOtherWays")),
+           collective("Exchange", "NoTransferWaitsForAnother")),
     Mutant("posts-type", "src/host/collective/posts.c", "compare", " || other->dtype != own.dtype", "",
            "the types of the two ends of a transfer by copies may differ",
            collective("Exchange", "DifferentCountsAreNamed")),
