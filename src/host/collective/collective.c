@@ -16,6 +16,8 @@
 #define GROWTH_CPU ((uint64_t)4 << 20)
 #define BLOCKS_MOST 1024u
 #define SLOT_MOST ((uint64_t)512 << 10)
+#define LONG_SLOT_MOST ((uint64_t)2 << 20) /* with up to FEW_SMS: local.c says when a round is so long */
+#define FEW_SMS 16u
 #define MESSAGE_MOST ((uint64_t)2 << 20)
 #define RING_BYTES ((uint64_t)8 << 10) /* of a small transfer: a packet for each of 1,024 threads */
 
@@ -90,7 +92,8 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
     device->packet_room = unit * part->packets / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->line_room = unit * part->lines / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->slot_columns = count_columns(device->blocks, unit * part->slots / rooms, part->slot_least);
-    device->slot_bytes = slot_of(unit * part->slots, rooms * device->slot_columns, SLOT_MOST);
+    device->slot_bytes =
+        slot_of(unit * part->slots, rooms * device->slot_columns, sm_limit <= FEW_SMS ? LONG_SLOT_MOST : SLOT_MOST);
     const uint64_t messages = (uint64_t)2 * device->ranks; /* of a column */
     const bool first = device->message_blocks == 0;
     const uint64_t ring_slot = first ? ring_slot_of(unit * part->messages, device->ranks) : 0;
