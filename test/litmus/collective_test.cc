@@ -350,7 +350,7 @@ template <uint32_t N> struct AnyCalls {
         if (call.form == PACKETS) {
             return weir_collective_parts_packets(&collective[r], &d, joins, grid);
         }
-        return joins ? weir_collective_reduce_parts_slots(&collective[r], &d, WEIR_PARTS_ANY_TYPE, WEIR_SUM, grid)
+        return joins ? weir_collective_reduce_parts_slots(&collective[r], &d, WEIR_PARTS_ANY_TYPE, WEIR_SUM, 0, grid)
                      : weir_collective_gather_parts_slots(&collective[r], &d, grid);
     }
     // Checks the word of the part that lies `at` words from its start: the extents of all ranks follow each other in an

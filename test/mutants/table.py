@@ -1433,11 +1433,18 @@ MUTANTS = [
     Mutant("parts-slice", DEVICE + "impl/collective_parts.h", "weir_parts_send_round", "joins ? peer : c->rank", "c->rank",
            "a rank sends the slice that it joins itself to all others", collective("CollectiveParts", "RandomBySlots")),
     Mutant("parts-signal", DEVICE + "impl/collective_parts.h", "weir_parts_slots",
-           "            weir_parts_send_round(c, p, joins, i, column, coop);\n"
-           "            weir_collective_signal(c, WEIR_CELL_DATA, weir_parts_busy(c, p, !joins, i, column), column, coop);",
-           "            weir_collective_signal(c, WEIR_CELL_DATA, weir_parts_busy(c, p, !joins, i, column), column, coop);\n"
-           "            weir_parts_send_round(c, p, joins, i, column, coop);",
+           "            weir_parts_send_round(c, p, joins, aligns, i, column, coop);\n"
+           "            weir_collective_signal(c, WEIR_CELL_DATA, weir_parts_busy(c, p, !joins, aligns, i, column), column, coop);",
+           "            weir_collective_signal(c, WEIR_CELL_DATA, weir_parts_busy(c, p, !joins, aligns, i, column), column, coop);\n"
+           "            weir_parts_send_round(c, p, joins, aligns, i, column, coop);",
            "the signal leaves before its data", collective("CollectiveParts", "RandomBySlots")),
+    Mutant("parts-aligned", DEVICE + "impl/collective_parts.h", "weir_parts_send_round",
+           "weir_parts_copy(p, &range, joins, WEIR_PARTS_TO_SLOT, weir_slot_at(c, c->rank, 0, round, column), coop);",
+           "(void)range;", "a rank joins what its own slots had before",
+           collective("CollectiveParts", "OddExtentsBySlots")),
+    Mutant("parts-aligned-early", DEVICE + "impl/collective_parts.h", "weir_parts_busy",
+           "return others | (uint32_t)own << c->rank;", "return others;",
+           "a rank does not wait for its own slots", collective("CollectiveParts", "OddExtentsBySlots")),
     Mutant("parts-reduce", HOST + "collective/parts.c", "launch", "only != NULL", "false",
            "the root of one extent joins all elements, or sends them to each rank",
            collective("CollectiveParts", "OneExtentIsABroadcastOrAReduce")),

@@ -91,7 +91,8 @@ enum {
 };
 extern const weir_kernel *const weiri_collective_kernels[];
 
-/* Parts: without and with a reduction, each by packets, lines and slots; and sums of one type by slots. */
+/* Parts: without and with a reduction, each by packets, lines and slots; and sums of one type by slots, of data that is
+ * aligned, and that is not. */
 enum {
     WEIRI_PARTS_GATHER_PACKETS,
     WEIRI_PARTS_GATHER_LINES,
@@ -101,7 +102,10 @@ enum {
     WEIRI_PARTS_REDUCE_SLOTS,
     WEIRI_PARTS_SUM_F16,
     WEIRI_PARTS_SUM_BF16,
-    WEIRI_PARTS_SUM_F32
+    WEIRI_PARTS_SUM_F32,
+    WEIRI_PARTS_ALIGN_F16,
+    WEIRI_PARTS_ALIGN_BF16,
+    WEIRI_PARTS_ALIGN_F32
 };
 extern const weir_kernel *const weiri_collective_parts_kernels[];
 

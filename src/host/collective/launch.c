@@ -153,20 +153,39 @@ weir_status weiri_launch_exchange(const weir_collective *collective, const weiri
     return launch(collective, weiri_collective_exchange_kernels[kernel], step, args);
 }
 
+/* Whether most of this rank's data for its own sequence is misaligned, and it is worth to align it: the blocks that do
+ * it send less to the others. */
+static bool aligns(const weir_collective_parts *p, uint32_t rank, uint32_t ranks)
+{
+    uint64_t misaligned = 0;
+    uint64_t others = 0;
+    for (uint32_t i = 0; i < p->count; i++) {
+        const weir_parts_piece piece = weir_parts_piece_of(p, i, rank, 1);
+        const bool sends = ((uintptr_t)piece.send & (WEIR_PARTS_UNIT - 1)) == 0;
+        const bool receives = ((uintptr_t)piece.recv & (WEIR_PARTS_UNIT - 1)) == 0;
+        misaligned += !sends && receives ? piece.bytes : 0;
+    }
+    for (uint32_t k = 0; k < ranks; k++) {
+        others += k != rank ? p->bytes[k] : 0;
+    }
+    return misaligned > p->bytes[rank] / 2 && others < p->bytes[rank];
+}
+
 /* The kernel that joins the parts by slots. */
-static uint32_t joining_kernel(const weir_collective_parts *p)
+static uint32_t joining_kernel(const weir_collective *collective, const weir_collective_parts *p)
 {
     for (uint32_t i = 1; i < p->count; i++) {
         if (p->dtypes[i] != p->dtypes[0]) {
             return WEIRI_PARTS_REDUCE_SLOTS;
         }
     }
+    const bool aligned = !aligns(p, collective->device.rank, collective->device.ranks);
     if (p->op != WEIR_SUM) {
         return WEIRI_PARTS_REDUCE_SLOTS;
     }
-    return p->dtypes[0] == WEIR_F16    ? WEIRI_PARTS_SUM_F16
-           : p->dtypes[0] == WEIR_BF16 ? WEIRI_PARTS_SUM_BF16
-           : p->dtypes[0] == WEIR_F32  ? WEIRI_PARTS_SUM_F32
+    return p->dtypes[0] == WEIR_F16    ? (aligned ? WEIRI_PARTS_SUM_F16 : WEIRI_PARTS_ALIGN_F16)
+           : p->dtypes[0] == WEIR_BF16 ? (aligned ? WEIRI_PARTS_SUM_BF16 : WEIRI_PARTS_ALIGN_BF16)
+           : p->dtypes[0] == WEIR_F32  ? (aligned ? WEIRI_PARTS_SUM_F32 : WEIRI_PARTS_ALIGN_F32)
                                        : WEIRI_PARTS_REDUCE_SLOTS;
 }
 
@@ -177,7 +196,7 @@ weir_status weiri_launch_parts(const weir_collective *collective, const weiri_st
                                         [WEIR_FORM_SLOTS] = WEIRI_PARTS_GATHER_SLOTS };
     const uint32_t joining[] = { [WEIR_FORM_PACKETS] = WEIRI_PARTS_REDUCE_PACKETS,
                                  [WEIR_FORM_LINES] = WEIRI_PARTS_REDUCE_LINES,
-                                 [WEIR_FORM_SLOTS] = joining_kernel(&args->parts) };
+                                 [WEIR_FORM_SLOTS] = joining_kernel(collective, &args->parts) };
     const bool joins = step->call.kind == WEIRI_REDUCE_SCATTER_PARTS;
     const uint32_t kernel = (joins ? joining : gathers)[step->call.form];
     set_handle(collective, collective->now, &args->parts.what, &args->collective);

@@ -430,10 +430,11 @@ WEIR_FN void weir_parts_join_piece(const weir_dev_collective *c, const weir_coll
 /* The type of parts that may differ in type. */
 #define WEIR_PARTS_ANY_TYPE WEIR_DTYPES
 
-/* Joins a range of this rank's sequence, of which the others' data is in slots that begin at `in`. */
+/* Joins a range of this rank's sequence, of which the others' data is in slots that begin at `in`, and with `aligns`
+ * its own, too. */
 WEIR_FN void weir_parts_join_range(const weir_dev_collective *c, const weir_collective_parts *p,
                                    const weir_parts_range *range, const char *in, uint32_t dtype, uint32_t op,
-                                   weir_coop coop)
+                                   uint32_t aligns, weir_coop coop)
 {
     weir_collective_reduce r;
     weir_slots_work w;
@@ -450,7 +451,7 @@ WEIR_FN void weir_parts_join_range(const weir_dev_collective *c, const weir_coll
         if (bytes <= 0) {
             continue;
         }
-        w.own = piece.send + skip;
+        w.own = aligns != 0 ? in + c->rank * c->slot_bytes + to : piece.send + skip;
         w.in = in + to;
         r.recv = piece.recv + skip;
         if (dtype == WEIR_PARTS_ANY_TYPE) {
@@ -461,11 +462,17 @@ WEIR_FN void weir_parts_join_range(const weir_dev_collective *c, const weir_coll
     }
 }
 
-/* The peers to which this column sends in a round, or from which it receives. One sequence goes to all peers in an
- * allgather, and comes from all in a reduce_scatter. */
-WEIR_FN uint32_t weir_parts_busy(const weir_dev_collective *c, const weir_collective_parts *p, int one, uint64_t round,
-                                 uint32_t column)
+/* The ranks to which this column sends in a round, or from which it receives. One sequence goes to all peers in an
+ * allgather, and comes from all in a reduce_scatter. With `aligns` this rank's own goes to itself. */
+WEIR_FN uint32_t weir_parts_busy(const weir_dev_collective *c, const weir_collective_parts *p, int one, uint32_t aligns,
+                                 uint64_t round, uint32_t column)
 {
+    if (aligns != 0) {
+        const int own = weir_parts_round(p, c->rank, round, column).left > 0;
+        const uint32_t others = one ? (own ? weir_collective_others(c) : 0)
+                                    : weir_slots_busy(c, p->bytes, p->range, round, p->chunk, column);
+        return others | (uint32_t)own << c->rank;
+    }
     if (!one) {
         return weir_slots_busy(c, p->bytes, p->range, round, p->chunk, column);
     }
@@ -481,7 +488,7 @@ WEIR_FN weir_parts_range weir_parts_piece_at(weir_parts_range range, uint64_t do
 }
 
 WEIR_FN void weir_parts_send_round(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
-                                   uint64_t round, uint32_t column, weir_coop coop)
+                                   uint32_t aligns, uint64_t round, uint32_t column, weir_coop coop)
 {
     const uint64_t turn = weir_slots_turn(c, WEIR_PARTS_PIECE, p->chunk);
     WEIR_ROLLED
@@ -493,6 +500,10 @@ WEIR_FN void weir_parts_send_round(const weir_dev_collective *c, const weir_coll
                 weir_parts_piece_at(weir_parts_round(p, joins ? peer : c->rank, round, column), done, turn);
             weir_parts_copy(p, &range, joins, WEIR_PARTS_TO_SLOT, weir_slot_at(c, peer, 0, round, column) + done, coop);
         }
+    }
+    if (aligns != 0) {
+        const weir_parts_range range = weir_parts_round(p, c->rank, round, column);
+        weir_parts_copy(p, &range, joins, WEIR_PARTS_TO_SLOT, weir_slot_at(c, c->rank, 0, round, column), coop);
     }
 }
 
@@ -509,10 +520,10 @@ WEIR_FN void weir_parts_take_round(const weir_dev_collective *c, const weir_coll
 }
 
 WEIR_FN void weir_parts_join_round(const weir_dev_collective *c, const weir_collective_parts *p, uint64_t round,
-                                   uint32_t column, uint32_t dtype, uint32_t op, weir_coop coop)
+                                   uint32_t column, uint32_t dtype, uint32_t op, uint32_t aligns, weir_coop coop)
 {
     const weir_parts_range range = weir_parts_round(p, c->rank, round, column);
-    weir_parts_join_range(c, p, &range, weir_slots_in(c, 0, round, column), dtype, op, coop);
+    weir_parts_join_range(c, p, &range, weir_slots_in(c, 0, round, column), dtype, op, aligns, coop);
 }
 
 /* Copies half of the column's range of this rank's own sequence: each block of a column copies one half. */
@@ -526,9 +537,9 @@ WEIR_FN void weir_parts_keep(const weir_dev_collective *c, const weir_collective
     weir_parts_copy(p, &range, 0, WEIR_PARTS_KEEP, NULL, coop);
 }
 
-/* Like weir_slots_move. */
+/* Like weir_slots_move. With `aligns`, 0 or 1, a rank sends its data for its own sequence to itself, too. */
 WEIR_FN weir_status weir_parts_slots(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
-                                     uint32_t dtype, uint32_t op, weir_coop coop)
+                                     uint32_t dtype, uint32_t op, uint32_t aligns, weir_coop coop)
 {
     const weir_slots_duty duty = weir_slots_duty_of(coop);
     const uint32_t column = duty.column;
@@ -536,25 +547,25 @@ WEIR_FN weir_status weir_parts_slots(const weir_dev_collective *c, const weir_co
     weir_status status = WEIR_OK;
     for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
         if (duty.sends && i >= 2) {
-            status =
-                weir_collective_wait(c, WEIR_CELL_TAKEN, weir_parts_busy(c, p, !joins, i - 2, column), column, coop);
+            status = weir_collective_wait(c, WEIR_CELL_TAKEN, weir_parts_busy(c, p, !joins, aligns, i - 2, column),
+                                          column, coop);
         }
         if (duty.sends && i < rounds && status == WEIR_OK) {
-            weir_parts_send_round(c, p, joins, i, column, coop);
-            weir_collective_signal(c, WEIR_CELL_DATA, weir_parts_busy(c, p, !joins, i, column), column, coop);
+            weir_parts_send_round(c, p, joins, aligns, i, column, coop);
+            weir_collective_signal(c, WEIR_CELL_DATA, weir_parts_busy(c, p, !joins, aligns, i, column), column, coop);
             if (!joins) {
                 weir_parts_keep(c, p, i, column, 0, coop);
             }
         }
         if (duty.takes && i >= 1 && i <= rounds && status == WEIR_OK) {
-            const uint32_t from = weir_parts_busy(c, p, joins, i - 1, column);
+            const uint32_t from = weir_parts_busy(c, p, joins, aligns, i - 1, column);
             if (!joins) {
                 weir_parts_keep(c, p, i - 1, column, 1, coop);
             }
             status = weir_collective_wait(c, WEIR_CELL_DATA, from, column, coop);
             if (status == WEIR_OK) {
                 if (joins) {
-                    weir_parts_join_round(c, p, i - 1, column, dtype, op, coop);
+                    weir_parts_join_round(c, p, i - 1, column, dtype, op, aligns, coop);
                 } else {
                     weir_parts_take_round(c, p, i - 1, column, coop);
                 }
@@ -603,19 +614,21 @@ WEIR_FN weir_status weir_collective_gather_parts_slots(const weir_dev_collective
     const int zero_copy = p->peer_recv[c->rank] != NULL;
     weir_status status = weir_slots_meet(c, &p->what, NULL, NULL, zero_copy, coop);
     if (status == WEIR_OK) {
-        status = zero_copy ? weir_parts_zero_copy(c, p, coop) : weir_parts_slots(c, p, 0, 0, 0, coop);
+        status = zero_copy ? weir_parts_zero_copy(c, p, coop) : weir_parts_slots(c, p, 0, 0, 0, 0, coop);
     }
     return weir_slots_end(c, status);
 }
 
-/* Reduce_scatter by slots, of parts that all have the type `dtype`, or of parts of WEIR_PARTS_ANY_TYPE. */
+/* Reduce_scatter by slots, of parts that all have the type `dtype`, or of parts of WEIR_PARTS_ANY_TYPE. `aligns`: 1 if
+ * the rank's own data is misaligned. A column's sending block then copies it into this rank's slots, because joins of
+ * misaligned data are slow. Other ranks may pass 0. */
 WEIR_FN weir_status weir_collective_reduce_parts_slots(const weir_dev_collective *c, const weir_collective_parts *p,
-                                                       uint32_t dtype, uint32_t op, weir_coop coop)
+                                                       uint32_t dtype, uint32_t op, uint32_t aligns, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
     weir_status status = weir_slots_meet(c, &p->what, NULL, NULL, 0, coop);
     if (status == WEIR_OK) {
-        status = weir_parts_slots(c, p, 1, dtype, op, coop);
+        status = weir_parts_slots(c, p, 1, dtype, op, aligns, coop);
     }
     return weir_slots_end(c, status);
 }
