@@ -92,6 +92,10 @@ uint32_t weiri_choice_limit(const weir_collective *collective)
  *
  * By 20, 24, 28 and 32 blocks of four ranks reduce_scatters of 4 and 16 MiB (2026-11-27) place it near 140.
  *
+ * Reduce_scatters of parts between two took the same time at 75, 88, 115 and 117 KiB for each of 8, 16, 24 and 32
+ * blocks (2026-11-28), parts of even shares, and one whose ranks have 1 and 2 shares at 128, 128, 180 and 140. Results
+ * that are misaligned take longer by slots.
+ *
  * A broadcast among four took the same time by lines and by slots at 340, 300, 500 and 450 KiB for each of 8, 16, 24
  * and 32 blocks, and in registered memory at 140, 200, 390 and 360 (2026-11-26). */
 static bool is_too_much_for_lines(const weir_collective *collective, const weiri_work *work, bool zero_copy)
@@ -104,9 +108,10 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
     const uint64_t reduced = many ? 140 : least + (pair ? limit / 2 : 2 * (uint64_t)limit);
     const uint64_t moved = work->kind == WEIR_ALLGATHER ? 70 : 200;
     const uint64_t passed = (zero_copy ? 60 : 200) + 10 * (uint64_t)limit;
+    const uint64_t joined = work->parts && pair ? 120 : 300;
     const uint64_t most = passes_on(collective, work) ? passed
                           : zero_copy                 ? (twice ? reduced : moved)
-                          : twice                     ? 300
+                          : twice                     ? joined
                                                       : 600;
     return limit != 0 && work->bytes > limit * (most << 10);
 }

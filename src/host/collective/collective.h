@@ -304,6 +304,7 @@ typedef struct weiri_work {
     bool alone;     /* each block has a multiprocessor to itself, as in a user's kernel of unknown needs */
     bool copies;    /* copy engines can carry it out */
     bool in_place;  /* an all_to_all receives where it sends */
+    bool parts;     /* a reduce_scatter of parts, whose results are likely aligned */
     const weir_dev_collective *device; /* the handle whose rooms and slots it uses; NULL: weir_collective.now */
 } weiri_work;
 

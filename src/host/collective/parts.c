@@ -272,6 +272,19 @@ static const weiri_team_memory *find_memory(const parts_call *call, uint32_t fir
     return all;
 }
 
+/* Whether the results of a launch are aligned if those of each part lie behind those of the one before: all ranks
+ * answer the same. */
+static bool are_aligned(const weir_collective_parts *p, uint32_t ranks)
+{
+    bool aligned = true;
+    for (uint32_t i = 0; i < p->count && p->count > 1; i++) {
+        for (uint32_t k = 0; k < ranks; k++) {
+            aligned = aligned && weir_parts_place(p, i, k) % WEIR_PARTS_UNIT == 0; /* no bytes up to the next part */
+        }
+    }
+    return aligned;
+}
+
 /* Chooses form and shape as for the even operation whose parts are all as long as the longest sequence. Lets the
  * staging grow before. */
 static weir_status choose(const parts_call *call, const weir_collective_parts *p, bool zero_copy,
@@ -281,7 +294,8 @@ static weir_status choose(const parts_call *call, const weir_collective_parts *p
     const weiri_work work = { .kind = call->joins ? WEIR_REDUCE_SCATTER : WEIR_ALLGATHER,
                               .bytes = p->most * collective->device.ranks,
                               .piece = p->most,
-                              .zero_copy = zero_copy };
+                              .zero_copy = zero_copy,
+                              .parts = call->joins && are_aligned(p, collective->device.ranks) };
     const weir_status grown = weiri_grow_for(collective, call->name, &work, call->stream);
     return grown == WEIR_OK ? weiri_choose_step(collective, &work, call->name, true, form, shape) : grown;
 }
