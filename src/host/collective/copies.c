@@ -194,7 +194,7 @@ weir_status weiri_copies_move(const weir_collective *collective, const weiri_ste
 
 /* ---- the exchange ---------------------------------------------------------------------------------------- */
 
-typedef struct exchange {
+typedef struct copied_exchange {
     weir_collective *collective;
     const weiri_step *step;
     const weir_transfer *transfers;
@@ -202,12 +202,12 @@ typedef struct exchange {
     uint32_t sends;    /* one bit for each other rank to which this one sends, */
     uint32_t receives; /* and from which it receives */
     uint64_t own;      /* bytes of this rank to itself */
-} exchange;
+} copied_exchange;
 
-static exchange describe(weir_collective *collective, const weiri_step *step, const weir_transfer *transfers,
-                         uint32_t n)
+static copied_exchange describe(weir_collective *collective, const weiri_step *step, const weir_transfer *transfers,
+                                uint32_t n)
 {
-    exchange e = { .collective = collective, .step = step, .transfers = transfers, .n = n };
+    copied_exchange e = { .collective = collective, .step = step, .transfers = transfers, .n = n };
     for (uint32_t i = 0; i < n; i++) {
         const weir_transfer *t = &transfers[i];
         const bool own = t->peer == collective->rank;
@@ -218,7 +218,7 @@ static exchange describe(weir_collective *collective, const weiri_step *step, co
     return e;
 }
 
-static weir_status store(const exchange *e, uint32_t peer, uint32_t word, void *stream)
+static weir_status store(const copied_exchange *e, uint32_t peer, uint32_t word, void *stream)
 {
     const weir_dev_collective *c = &e->collective->device;
     weir_device *device = e->collective->comm->device;
@@ -226,7 +226,7 @@ static weir_status store(const exchange *e, uint32_t peer, uint32_t word, void *
 }
 
 /* Tells the senders that the call's buffers may be written. */
-static weir_status begin_receives(const exchange *e)
+static weir_status begin_receives(const copied_exchange *e)
 {
     weir_status status = WEIR_OK;
     for (uint32_t peer = 0; peer < e->collective->size && status == WEIR_OK; peer++) {
@@ -237,7 +237,7 @@ static weir_status begin_receives(const exchange *e)
 
 /* Copies one send to the place that its receiver has told. The receiver's call has one store in front of its first
  * copy, and one behind its last. */
-static weir_status send_one(const exchange *e, const weir_transfer *t, void *stream)
+static weir_status send_one(const copied_exchange *e, const weir_transfer *t, void *stream)
 {
     weir_collective *collective = e->collective;
     weir_device *device = collective->comm->device;
@@ -254,7 +254,7 @@ static weir_status send_one(const exchange *e, const weir_transfer *t, void *str
     return status == WEIR_OK && post.place + 1 == post.total ? store(e, t->peer, WEIR_COPIES_RECEIVED, stream) : status;
 }
 
-static weir_status send_to(const exchange *e, uint32_t peer, void *stream)
+static weir_status send_to(const copied_exchange *e, uint32_t peer, void *stream)
 {
     weir_status status = WEIR_OK;
     for (uint32_t i = 0; i < e->n && status == WEIR_OK; i++) {
@@ -265,7 +265,7 @@ static weir_status send_to(const exchange *e, uint32_t peer, void *stream)
 }
 
 /* The next transfer of this rank with itself in this direction, from *i on, or NULL. */
-static const weir_transfer *next_own(const exchange *e, bool receive, uint32_t *i)
+static const weir_transfer *next_own(const copied_exchange *e, bool receive, uint32_t *i)
 {
     while (*i < e->n) {
         const weir_transfer *t = &e->transfers[(*i)++];
@@ -276,7 +276,7 @@ static const weir_transfer *next_own(const exchange *e, bool receive, uint32_t *
     return NULL;
 }
 
-static weir_status send_own(const exchange *e, void *stream)
+static weir_status send_own(const copied_exchange *e, void *stream)
 {
     weir_device *device = e->collective->comm->device;
     const weir_transfer *to = NULL;
@@ -293,14 +293,14 @@ static weir_status send_own(const exchange *e, void *stream)
     return status;
 }
 
-static weir_status send_any(const exchange *e, uint32_t peer, void *stream)
+static weir_status send_any(const copied_exchange *e, uint32_t peer, void *stream)
 {
     return peer == e->collective->rank ? send_own(e, stream) : send_to(e, peer, stream);
 }
 
 /* The ranks whose copies have a stream aside: all but the first after this one, and this one itself if it is worth it.
  */
-static uint32_t ranks_aside(const exchange *e)
+static uint32_t ranks_aside(const copied_exchange *e)
 {
     const weir_dev_collective *c = &e->collective->device;
     uint32_t aside = e->own != 0 && is_aside(e->collective, e->own) ? (uint32_t)1 << c->rank : 0;
@@ -315,7 +315,7 @@ static uint32_t ranks_aside(const exchange *e)
     return aside;
 }
 
-static weir_status open_streams(const exchange *e, uint32_t aside)
+static weir_status open_streams(const copied_exchange *e, uint32_t aside)
 {
     weir_status status = WEIR_OK;
     for (uint32_t k = 0; k < e->collective->size && status == WEIR_OK; k++) {
@@ -326,7 +326,7 @@ static weir_status open_streams(const exchange *e, uint32_t aside)
 
 /* Sends to the ranks of `aside`, each on its stream. One whose stream records another graph takes the caller's. *begun
  * gets a bit for each of the others. */
-static weir_status send_aside(const exchange *e, uint32_t aside, uint32_t *begun)
+static weir_status send_aside(const copied_exchange *e, uint32_t aside, uint32_t *begun)
 {
     const weir_dev_collective *c = &e->collective->device;
     weir_status status = WEIR_OK;
@@ -344,7 +344,7 @@ static weir_status send_aside(const exchange *e, uint32_t aside, uint32_t *begun
 }
 
 /* Puts the copies on the streams, and lets the caller's wait for those of the others. */
-static weir_status put_copies(const exchange *e, uint32_t aside)
+static weir_status put_copies(const copied_exchange *e, uint32_t aside)
 {
     const uint32_t here = (e->sends | (e->own != 0 ? (uint32_t)1 << e->collective->rank : 0)) & ~aside;
     uint32_t begun = 0;
@@ -368,7 +368,7 @@ static weir_status put_copies(const exchange *e, uint32_t aside)
 weir_status weiri_copies_exchange(weir_collective *collective, const char *name, const weiri_step *step,
                                   const weir_transfer *transfers, uint32_t n)
 {
-    const exchange e = describe(collective, step, transfers, n);
+    const copied_exchange e = describe(collective, step, transfers, n);
     const uint32_t aside = ranks_aside(&e);
     if (n == 0) {
         return WEIR_OK;

@@ -168,7 +168,7 @@ static bool aligns(const weir_collective_parts *p, uint32_t rank, uint32_t ranks
     for (uint32_t k = 0; k < ranks; k++) {
         others += k != rank ? p->bytes[k] : 0;
     }
-    return misaligned > p->bytes[rank] / 2 && others < p->bytes[rank];
+    return ranks > 1 && misaligned > p->bytes[rank] / 2 && others < p->bytes[rank];
 }
 
 /* The kernel that joins the parts by slots. */
