@@ -181,7 +181,7 @@ def mistakes(program):
             (["allreduce", "--transfers", "2"], "allreduce does not take --transfers"),
             (["sendrecv", "--device", "cpu", "-g", "1", "--layout", "fan"], "--layout fan needs two or more ranks"),
             (["sendrecv", "-o", "sum"], "sendrecv does not take -o"),
-            (["sendrecv", "--form", "slots"], "sendrecv does not take --form"),
+            (["sendrecv", "--form", "slots"], "--form of sendrecv is auto or copies"),
             (["sendrecv", "--device", "cpu", "--compare", "nccl"], "needs GPUs"),
             (["pack", "--device", "cpu", "--l2-fetch", "48"], "--l2-fetch is 32, 64 or 128"),
             (["unpack", "--device", "cpu", "--l2-fetch", "32"], "--l2-fetch needs GPUs"),
@@ -989,6 +989,11 @@ def copies(program):
             expect(row["wrong"] == 0 and row["time_us"] > 0, f"elements of {row}")
             expect(row["in_wrong"] == 0 and (row["in_us"] is not None) == in_place, f"in place: {row}")
             expect(row["form"] == "slots" or row["blocks"] == 1, f"blocks of {row}")
+    for layout in ("ring", "all"):
+        rows, _ = collective(program, "sendrecv", "--layout", layout, "--register", "--form", "auto,copies", "--graph",
+                             "--check", "-g", "3", "--sizes", "6000,64K")
+        expect([row["form"] for row in rows] == ["auto", "copies"] * 2, f"forms of {rows}")
+        expect(all(row["wrong"] == 0 for row in rows), f"elements of {rows}")
 
 
 def plot_pack(program, script):
