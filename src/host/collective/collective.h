@@ -447,6 +447,15 @@ weir_status weiri_order_end(const weir_collective *collective, void *stream);
 
 /* ---- exchange.c ------------------------------------------------------------------------------------------------ */
 
+/* The first of a call's transfers with `peer` in this direction, from transfer `i` on, or n. */
+static inline uint32_t weiri_exchange_next(const weir_transfer *transfers, uint32_t n, uint32_t i, uint32_t peer,
+                                           bool receive)
+{
+    while (i < n && (transfers[i].peer != peer || transfers[i].receive != receive)) {
+        i++;
+    }
+    return i;
+}
 /* The columns that exchanges use under an SM limit, among `ranks` ranks of a host. */
 uint32_t weiri_exchange_columns(uint32_t limit, uint32_t ranks);
 

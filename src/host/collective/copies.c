@@ -254,37 +254,33 @@ static weir_status send_one(const copied_exchange *e, const weir_transfer *t, vo
     return status == WEIR_OK && post.place + 1 == post.total ? store(e, t->peer, WEIR_COPIES_RECEIVED, stream) : status;
 }
 
+/* The first transfer with the peer in this direction from `i` on, or n. */
+static uint32_t next_of(const copied_exchange *e, uint32_t i, uint32_t peer, bool receive)
+{
+    return weiri_exchange_next(e->transfers, e->n, i, peer, receive);
+}
+
 static weir_status send_to(const copied_exchange *e, uint32_t peer, void *stream)
 {
     weir_status status = WEIR_OK;
-    for (uint32_t i = 0; i < e->n && status == WEIR_OK; i++) {
-        const weir_transfer *t = &e->transfers[i];
-        status = t->peer == peer && !t->receive ? send_one(e, t, stream) : WEIR_OK;
+    for (uint32_t i = next_of(e, 0, peer, false); i < e->n && status == WEIR_OK; i = next_of(e, i + 1, peer, false)) {
+        status = send_one(e, &e->transfers[i], stream);
     }
     return status;
 }
 
-/* The next transfer of this rank with itself in this direction, from *i on, or NULL. */
-static const weir_transfer *next_own(const copied_exchange *e, bool receive, uint32_t *i)
-{
-    while (*i < e->n) {
-        const weir_transfer *t = &e->transfers[(*i)++];
-        if (t->peer == e->collective->rank && t->receive == receive) {
-            return t;
-        }
-    }
-    return NULL;
-}
-
+/* The call has been checked: each send of this rank to itself has its receive. */
 static weir_status send_own(const copied_exchange *e, void *stream)
 {
+    const uint32_t own = e->collective->rank;
     weir_device *device = e->collective->comm->device;
-    const weir_transfer *to = NULL;
-    uint32_t sent = 0;
-    uint32_t received = 0;
+    uint32_t send = next_of(e, 0, own, false);
+    uint32_t receive = next_of(e, 0, own, true);
     weir_status status = WEIR_OK;
-    while (status == WEIR_OK && (to = next_own(e, true, &received)) != NULL) {
-        const weir_transfer *from = next_own(e, false, &sent);
+    for (; receive < e->n && status == WEIR_OK;
+         send = next_of(e, send + 1, own, false), receive = next_of(e, receive + 1, own, true)) {
+        const weir_transfer *from = &e->transfers[send];
+        const weir_transfer *to = &e->transfers[receive];
         if (from->count != 0 && from->buffer != to->buffer) {
             status = device->ops->copy_async(device, stream, to->buffer, from->buffer,
                                              from->count * weir_dtype_bytes(from->dtype));

@@ -78,10 +78,7 @@ static weir_status check_transfer(const exchange *e, const weir_transfer *t, con
 /* The next transfer of this rank with itself in this direction, from transfer `i` on, or n. */
 static uint32_t next_own(const exchange *e, uint32_t i, bool receive)
 {
-    while (i < e->n && (e->transfers[i].peer != e->collective->rank || e->transfers[i].receive != receive)) {
-        i++;
-    }
-    return i;
+    return weiri_exchange_next(e->transfers, e->n, i, e->collective->rank, receive);
 }
 
 /* Checks that this rank sends to itself what it receives from itself. */
@@ -135,14 +132,14 @@ static uint32_t window_of(const exchange *e)
 static const weir_transfer *take(exchange *e, uint32_t peer, bool receive)
 {
     uint32_t *next = &e->next[peer][receive];
-    while (*next < e->n) {
-        const weir_transfer *t = &e->transfers[(*next)++];
-        if (t->peer == peer && t->receive == receive) {
-            e->passed[peer][receive]++;
-            return t;
-        }
+    const uint32_t i = weiri_exchange_next(e->transfers, e->n, *next, peer, receive);
+    if (i == e->n) {
+        *next = i;
+        return NULL;
     }
-    return NULL;
+    *next = i + 1;
+    e->passed[peer][receive]++;
+    return &e->transfers[i];
 }
 
 static void put(weir_exchange_transfer *to, const weir_transfer *t)

@@ -153,8 +153,8 @@ weir_status weiri_launch_exchange(const weir_collective *collective, const weiri
     return launch(collective, weiri_collective_exchange_kernels[kernel], step, args);
 }
 
-/* Whether most of this rank's data for its own sequence is misaligned, and it is worth to align it: the blocks that do
- * it send less to the others. */
+/* Whether most of this rank's data for its own sequence is misaligned, and aligning it pays: the blocks that align it
+ * send less than that to the others. */
 static bool aligns(const weir_collective_parts *p, uint32_t rank, uint32_t ranks)
 {
     uint64_t misaligned = 0;
@@ -179,10 +179,10 @@ static uint32_t joining_kernel(const weir_collective *collective, const weir_col
             return WEIRI_PARTS_REDUCE_SLOTS;
         }
     }
-    const bool aligned = !aligns(p, collective->device.rank, collective->device.ranks);
     if (p->op != WEIR_SUM) {
         return WEIRI_PARTS_REDUCE_SLOTS;
     }
+    const bool aligned = !aligns(p, collective->device.rank, collective->device.ranks);
     return p->dtypes[0] == WEIR_F16    ? (aligned ? WEIRI_PARTS_SUM_F16 : WEIRI_PARTS_ALIGN_F16)
            : p->dtypes[0] == WEIR_BF16 ? (aligned ? WEIRI_PARTS_SUM_BF16 : WEIRI_PARTS_ALIGN_BF16)
            : p->dtypes[0] == WEIR_F32  ? (aligned ? WEIRI_PARTS_SUM_F32 : WEIRI_PARTS_ALIGN_F32)

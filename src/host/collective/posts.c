@@ -103,8 +103,9 @@ static weir_status send_message(const weir_collective *collective, uint32_t peer
 static uint32_t count_of(const weir_transfer *transfers, uint32_t n, uint32_t peer, bool receive)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        count += transfers[i].peer == peer && transfers[i].receive == receive;
+    for (uint32_t i = weiri_exchange_next(transfers, n, 0, peer, receive); i < n;
+         i = weiri_exchange_next(transfers, n, i + 1, peer, receive)) {
+        count++;
     }
     return count;
 }
@@ -119,10 +120,8 @@ static weir_status tell(const weir_collective *collective, const weir_transfer *
     weir_status status = WEIR_OK;
     uint32_t told = 0;
     uint32_t posts = 0; /* in this message */
-    for (uint32_t i = 0; told < total && status == WEIR_OK; i++) {
-        if (transfers[i].peer != peer || transfers[i].receive != receive) {
-            continue;
-        }
+    for (uint32_t i = weiri_exchange_next(transfers, n, 0, peer, receive); i < n && status == WEIR_OK;
+         i = weiri_exchange_next(transfers, n, i + 1, peer, receive)) {
         if (posts == 0) {
             w = weiri_writer_init(payload, sizeof payload);
             weiri_write_u8(&w, receive);
@@ -203,11 +202,9 @@ static weir_status compare(const weir_collective *collective, const char *name, 
 {
     const queue *q = &collective->posts->queues[peer][!receive];
     uint32_t place = 0;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = weiri_exchange_next(transfers, n, 0, peer, receive); i < n;
+         i = weiri_exchange_next(transfers, n, i + 1, peer, receive)) {
         const weir_transfer *t = &transfers[i];
-        if (t->peer != peer || t->receive != receive) {
-            continue;
-        }
         const weiri_post *other = &q->posts[q->first + place];
         const weiri_post own = { .count = t->count, .dtype = t->dtype, .place = place };
         if (other->count != own.count || other->dtype != own.dtype) {

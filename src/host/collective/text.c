@@ -18,6 +18,8 @@ static const char *const dtypes[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f
                                                  "i8",  "u8",  "i32", "u32",  "i64",    "u64" };
 static const char *const ops[WEIR_OPS] = { "sum", "prod", "min", "max", "avg", "scaled_sum" };
 
+static const char *type_name(uint32_t dtype) { return dtype < WEIR_DTYPES ? dtypes[dtype] : "?"; }
+
 static bool has_parts(uint32_t kind) { return kind == WEIRI_ALLGATHER_PARTS || kind == WEIRI_REDUCE_SCATTER_PARTS; }
 
 static bool has_extents(uint32_t kind) { return kind == WEIRI_GATHER_V || kind == WEIRI_SCATTER_V; }
@@ -33,12 +35,12 @@ static void describe_words(const uint64_t *words, bool form, char *text, size_t 
     if (has_parts(kind)) {
         used = snprintf(text, bytes, "%s of %u part%s", weiri_kind_names[kind], root, root == 1 ? "" : "s");
     } else if (has_extents(kind)) {
-        used = snprintf(text, bytes, "%s of %s, extents of digest %016llx", weiri_kind_names[kind],
-                        dtype < WEIR_DTYPES ? dtypes[dtype] : "?", (unsigned long long)words[2]);
+        used = snprintf(text, bytes, "%s of %s, extents of digest %016llx", weiri_kind_names[kind], type_name(dtype),
+                        (unsigned long long)words[2]);
     } else {
         used = snprintf(text, bytes, "%s of %llu %s%s", kind < WEIRI_KINDS ? weiri_kind_names[kind] : "?",
                         (unsigned long long)words[2], kind == WEIRI_ALL_TO_ALL_V ? "bytes between the two, " : "",
-                        dtype < WEIR_DTYPES ? dtypes[dtype] : "?");
+                        type_name(dtype));
     }
     if (op != WEIRI_NO_OP && used > 0 && (size_t)used < bytes) {
         used += snprintf(text + used, bytes - (size_t)used, ", %s", op < WEIR_OPS ? ops[op] : "?");
@@ -76,8 +78,6 @@ void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes)
                        (unsigned long long)(count * weir_dtype_bytes(dtype)));
     }
 }
-
-static const char *type_name(uint32_t dtype) { return dtype < WEIR_DTYPES ? dtypes[dtype] : "?"; }
 
 void weiri_transfer_differ(const weiri_post *mine, const weiri_post *theirs, bool receives, uint32_t peer, char *text,
                            size_t bytes)
