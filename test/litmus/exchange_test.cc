@@ -2,6 +2,7 @@
 #include "weir/device/collective.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "weir/device/impl/collective_exchange_alone.h"
 
@@ -75,8 +76,9 @@ struct Exchanging : Pair {
         weir_exchange_lane &lane = x.lane[x.lanes];
         lane.peer = static_cast<uint8_t>(1 - r);
         lane.receives = receives;
-        lane.first = static_cast<uint16_t>(x.lanes * SENDS);
-        lane.count = static_cast<uint16_t>(count);
+        lane.first = static_cast<uint8_t>(x.lanes * SENDS);
+        lane.count = static_cast<uint8_t>(count);
+        lane.most = static_cast<uint16_t>(weir_exchange_pieces(8 * WORDS, UINT32_MAX));
         for (uint32_t i = 0; i < count; i++) {
             weir_exchange_transfer &t = x.transfers[lane.first + i];
             t.data = reinterpret_cast<char *>(receives ? out[r][i] : in[r][i]);
@@ -90,6 +92,11 @@ struct Exchanging : Pair {
     }
     uint64_t words(uint32_t k) const { return k == 0 ? first : WORDS; }
     virtual uint32_t delay(uint32_t i) const { return device(i) == 1 ? DELAY : 0; }
+    virtual weir_status run(uint32_t r, const weir_coop &grid) const
+    {
+        return ALONE ? weir_collective_exchange_alone(&collective[r], &exchange[r], grid)
+                     : weir_collective_exchange_all(&collective[r], &exchange[r], grid);
+    }
     void thread(uint32_t i)
     {
         const uint32_t r = i / SIZE;
@@ -102,8 +109,7 @@ struct Exchanging : Pair {
             }
             check(weir_coop_sync(grid)); // the launch
             pass_turns(round == 0 ? delay(i) : 0);
-            check(ALONE ? weir_collective_exchange_alone(&collective[r], &exchange[r], grid)
-                        : weir_collective_exchange_all(&collective[r], &exchange[r], grid));
+            check(run(r, grid));
             check(weir_coop_sync(grid)); // its end
             for (uint32_t k = 0; k < (r == 0 ? ANSWERS : SENDS) && grid.rank == 0; k++) {
                 for (uint64_t word = 0; word < words(k); word++) {
@@ -281,8 +287,9 @@ struct Random : Pair {
                 weir_exchange_lane &lane = x.lane[x.lanes];
                 lane.peer = static_cast<uint8_t>(1 - r);
                 lane.receives = r != from;
-                lane.first = static_cast<uint16_t>(x.lanes * MOST);
-                lane.count = static_cast<uint16_t>(count);
+                lane.first = static_cast<uint8_t>(x.lanes * MOST);
+                lane.count = static_cast<uint8_t>(count);
+                lane.most = 1;
                 weir_exchange_transfer &t = x.transfers[lane.first + i];
                 t.data = reinterpret_cast<char *>((r == from ? in[r] : out[r]) + at);
                 t.count = words | static_cast<uint64_t>(WEIR_U64) << 56;
@@ -340,6 +347,55 @@ struct Random : Pair {
     }
     bool right() const { return failed == 0 && wrong == 0; }
 };
+
+// The first columns of transfers that follow each other are those of their numbers, also where the numbers begin again.
+TEST(LitmusExchange, FirstColumnsFollowFromNumbers)
+{
+    weir_dev_collective c = {};
+    weir_collective_exchange x = {};
+    c.ranks = 8;
+    c.rank = 5;
+    x.lane[0].peer = 2;
+    for (const uint32_t columns : { 1u, 2u, 7u, 12u, 66u }) {
+        for (const uint32_t step : { 1u, 5u, 8u }) {
+            x.columns = columns;
+            x.step = step;
+            for (const uint32_t first : { 0u, UINT32_MAX / step - 40, UINT32_MAX - 40 }) {
+                weir_exchange_start start = weir_exchange_start_of(&c, &x, 0, first);
+                for (uint32_t number = first; number != first + 80; number++) {
+                    const weir_exchange_start alone = weir_exchange_start_of(&c, &x, 0, number);
+                    ASSERT_EQ(start.column, alone.column) << number << ", " << columns << " columns, step " << step;
+                    ASSERT_EQ(start.number, alone.number);
+                    start = weir_exchange_start_after(start, step, columns);
+                }
+            }
+        }
+    }
+}
+
+// A block with some columns of a lane takes the pieces that lie there, and each piece has one block.
+TEST(LitmusExchange, EachPieceHasOneBlock)
+{
+    weir_collective_exchange x = {};
+    for (const uint32_t columns : { 1u, 2u, 5u, 12u }) {
+        for (uint32_t i = 0; i < columns * columns; i++) {
+            const uint32_t first = i / columns;
+            x.columns = columns;
+            x.posts = i % columns + 1;
+            std::vector<uint32_t> blocks(columns);
+            weir_exchange_post post = {};
+            for (post.first = 0; post.first < x.posts; post.first++) {
+                for (post.piece = weir_exchange_piece_of(&x, &post, first); post.piece < columns;
+                     post.piece = weir_exchange_piece_of(&x, &post, first)) {
+                    EXPECT_EQ((first + post.piece) % columns % x.posts, post.first);
+                    blocks[post.piece++]++;
+                }
+                post.piece = 0;
+            }
+            EXPECT_EQ(blocks, std::vector<uint32_t>(columns, 1)) << x.posts << " of " << columns << ", from " << first;
+        }
+    }
+}
 
 // Three words fit into a slot of the ring, and four do not.
 TEST(LitmusExchange, RingsNeedNoSignal) { holds<Exchanging<2, 2, 3, 2, 2, 2>>(WEIRT_WEAK_NO_SYSTEM); }

@@ -176,9 +176,14 @@ static void add_lane(exchange *e, weir_collective_exchange *x, uint32_t peer, bo
     lane->host = (uint8_t)(peer / ranks);
     lane->far = hosts_of(e) > 1 && lane->host != e->collective->rails.device.host;
     lane->receives = receive;
-    lane->first = (uint16_t)*used;
+    lane->first = (uint8_t)*used;
     lane->index = e->passed[peer][receive];
     while (lane->count < window_of(e) && (t = take(e, peer, receive)) != NULL) {
+        const uint64_t bytes = span_of(t).bytes;
+        const uint32_t pieces = weir_exchange_is_small(x, x->lanes, bytes)
+                                    ? 0
+                                    : weir_exchange_pieces(bytes, weir_exchange_columns(x, x->lanes));
+        lane->most = pieces > lane->most ? (uint16_t)pieces : lane->most;
         x->registered[*used] = registration_of(e, x, t);
         put(&x->transfers[(*used)++], t);
         lane->count++;
@@ -245,14 +250,15 @@ static bool divides_both(uint32_t a, uint32_t b)
 
 /* By how many columns the first one of a transfer lies behind that of the transfer before: the longest step up to
  * FIRST_STEP in which each column comes first at some time, of lanes inside the host and between hosts. So the pieces
- * of short transfers that follow each other lie in different columns. */
+ * of short transfers that follow each other lie in different columns. Inside a host whole rounds of all columns are left
+ * out, because a kernel goes through them. */
 static uint32_t step_of(uint32_t columns, uint32_t far)
 {
     uint32_t step = FIRST_STEP;
     while (divides_both(step, columns) || (far != 0 && divides_both(step, far))) {
         step--;
     }
-    return step;
+    return far == 0 ? step % columns : step;
 }
 
 /* The transfers in the lanes of a launch. */

@@ -74,37 +74,63 @@ WEIR_FN weir_exchange_turn weir_exchange_turn_of(const weir_exchange_state *s)
     return turn;
 }
 
-/* Finds the next piece of the column, or the next small transfer, from transfer `next` on. Returns 0 at the end. */
-WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                                    uint32_t column, weir_exchange_state *s)
+/* Begins piece `piece` of a transfer of `bytes` bytes in up to `columns` pieces. Returns 0 if the transfer has no such
+ * piece, before the division. */
+WEIR_FN uint32_t weir_exchange_cut(const weir_exchange_transfer *t, uint64_t bytes, uint32_t piece, uint32_t columns,
+                                   weir_exchange_state *s)
 {
-    const uint32_t columns = weir_exchange_columns(x, lane);
-    s->begun = 0;
-    s->opened = 0;
+    const uint32_t pieces = weir_exchange_pieces(bytes, columns);
+    if (piece >= pieces) {
+        return 0;
+    }
+    const uint64_t range = weir_slots_range(bytes, pieces);
+    s->data = t->data + piece * range;
+    s->left = weir_least((int64_t)range, weir_left(bytes, piece * range));
+    return s->left > 0 || piece == 0;
+}
+
+WEIR_FN uint32_t weir_exchange_find_small(const weir_collective_exchange *x, uint32_t lane, weir_exchange_state *s)
+{
     WEIR_ROLLED
-    for (; s->next < x->lane[lane].count && (column < columns || column == WEIR_EXCHANGE_RING); s->next++) {
+    for (; s->next < x->lane[lane].count; s->next++) {
         const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s->next];
         const uint64_t bytes = weir_exchange_bytes(t);
-        if (weir_exchange_is_small(x, lane, bytes) != (column == WEIR_EXCHANGE_RING)) {
-            continue;
-        }
-        if (column == WEIR_EXCHANGE_RING) {
+        if (weir_exchange_is_small(x, lane, bytes)) {
             s->data = t->data;
             s->left = (int64_t)bytes;
             return 1;
         }
-        const uint32_t first = weir_exchange_first(c, x, lane, s->number + s->next);
-        const uint32_t piece = column >= first ? column - first : column + columns - first;
-        const uint32_t pieces = weir_exchange_pieces(bytes, columns);
-        if (piece >= pieces) {
-            continue; /* before the division below: a column passes over most of many short transfers */
+    }
+    return 0;
+}
+
+/* Finds the next piece of the column, or the next small transfer, from transfer `next` on. Returns 0 at the end. A
+ * column has no piece of most of many short transfers, and finds that by their first columns alone. */
+WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                    uint32_t column, weir_exchange_state *s)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    const uint32_t columns = weir_exchange_columns(x, lane);
+    s->begun = 0;
+    s->opened = 0;
+    if (column == WEIR_EXCHANGE_RING) {
+        return weir_exchange_find_small(x, lane, s);
+    }
+    if (column >= columns || s->next >= l->count) {
+        return 0;
+    }
+    weir_exchange_start start = weir_exchange_start_of(c, x, lane, s->number + s->next);
+    WEIR_ROLLED
+    for (; s->next < l->count; s->next++) {
+        const uint32_t piece = column >= start.column ? column - start.column : column + columns - start.column;
+        const weir_exchange_transfer *t = &x->transfers[l->first + s->next];
+        if (piece < l->most) {
+            const uint64_t bytes = weir_exchange_bytes(t);
+            if (!weir_exchange_is_small(x, lane, bytes) && weir_exchange_cut(t, bytes, piece, columns, s)) {
+                return 1;
+            }
         }
-        const uint64_t range = weir_slots_range(bytes, pieces);
-        s->data = t->data + piece * range;
-        s->left = weir_least((int64_t)range, weir_left(bytes, piece * range));
-        if (s->left > 0 || piece == 0) {
-            return 1;
-        }
+        start = weir_exchange_start_after(start, x->step, columns);
     }
     return 0;
 }
@@ -325,7 +351,7 @@ WEIR_FN_COLD weir_status weir_exchange_look_around(const weir_dev_collective *c,
                                                    uint32_t lane, uint32_t column, weir_exchange_turn turn)
 {
     const weir_exchange_lane *l = &x->lane[lane];
-    const uint32_t of = column != WEIR_EXCHANGE_RING ? column : weir_exchange_first(c, x, lane, turn.number);
+    const uint32_t of = column != WEIR_EXCHANGE_RING ? column : weir_exchange_start_of(c, x, lane, turn.number).column;
     uint64_t theirs[WEIR_MAILBOX_WORDS] = { 0, 0, 0 };
     int there = weir_exchange_find_call(c, x, l, of, turn.number, theirs);
     if (!there && column != WEIR_EXCHANGE_RING && x->small != 0) {
@@ -943,7 +969,7 @@ WEIR_FN weir_status weir_exchange_run(const weir_dev_collective *c, const weir_e
         weir_exchange_duty duty = weir_exchange_duty_of(x, coop);
         const uint32_t ready = weir_exchange_begin(c, r, x, duty, states, coop);
         if (x->only != 0 && duty.lanes != 0) {
-            duty.column = weir_exchange_first(c, x, 0, states[0].number);
+            duty.column = weir_exchange_start_of(c, x, 0, states[0].number).column;
             states[0].messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, r, &x->lane[0], duty.column));
         }
         if (duty.lanes != 0) {

@@ -45,24 +45,22 @@ WEIR_FN_COLD weir_status weir_exchange_spin(const weir_dev_collective *c, const 
     return WEIR_OK;
 }
 
-/* Returns when a message has come, or a slot is free; called by one thread. `known`: a value that the word has had. */
+/* Returns when a message has come, or a slot is free; called by one thread. *known is a value that the word has had. */
 WEIR_FN weir_status weir_exchange_await(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                                        uint32_t column, weir_exchange_state s, weir_exchange_bar bar, uint64_t known)
+                                        uint32_t column, weir_exchange_state s, weir_exchange_bar bar, uint64_t *known)
 {
     uint32_t reads = WEIR_ARCH_FAST_READS;
     int is_long = weir_spin_is_due(s.messages);
     WEIR_ROLLED
-    while ((known + bar.slots <= s.messages) & !is_long) {
-        known = weir_arch_load_relaxed_sys_u64(bar.word);
+    while ((*known + bar.slots <= s.messages) & !is_long) {
+        *known = weir_arch_load_relaxed_sys_u64(bar.word);
         is_long = weir_spin_is_long(&reads);
     }
-    weir_status status = WEIR_OK;
     if (WEIR_UNLIKELY(is_long)) {
-        status = weir_spin_look_once(c->control);
-        status = status == WEIR_OK ? weir_exchange_spin(c, x, lane, column, s, bar) : status;
+        const weir_status status = weir_spin_look_once(c->control);
+        return status == WEIR_OK ? weir_exchange_spin(c, x, lane, column, s, bar) : status;
     }
-    weir_arch_acquire_loaded_sys_u64(bar.word);
-    return status;
+    return WEIR_OK;
 }
 
 /* The slow part of a sender's wait for an offer; called by one thread. */
@@ -101,7 +99,7 @@ WEIR_FN weir_status weir_exchange_await_offer(const weir_dev_collective *c, cons
  */
 WEIR_FN weir_status weir_exchange_turn_to(const weir_dev_collective *c, const weir_collective_exchange *x,
                                           uint32_t lane, uint32_t column, const weir_exchange_state *s,
-                                          weir_exchange_bar bar, uint64_t known)
+                                          weir_exchange_bar bar, uint64_t *known)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const int opens = !s->begun && x->lined != 0;
@@ -109,6 +107,7 @@ WEIR_FN weir_status weir_exchange_turn_to(const weir_dev_collective *c, const we
         weir_exchange_open(c, x, lane, column, s);
     }
     weir_status status = weir_exchange_await(c, x, lane, column, *s, bar, known);
+    weir_arch_acquire_loaded_sys_u64(bar.word);
     if (opens && !l->receives && status == WEIR_OK) {
         weir_exchange_open(c, x, lane, column, s);
         status = weir_exchange_await_offer(c, l, column, s->messages);
@@ -116,11 +115,24 @@ WEIR_FN weir_status weir_exchange_turn_to(const weir_dev_collective *c, const we
     return status;
 }
 
-/* Passes a piece whose ends agree on its way, or that goes by signals. All threads of the block end together. Not
- * inlined, it would cost short transfers 0.5 us. */
+/* Passes a message that has come, or goes into a slot that is free, of a piece whose ends agree on its way, or that
+ * goes by signals. All threads of the block end together. */
+WEIR_FN weir_status weir_exchange_pass_message(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                               uint32_t lane, uint32_t column, weir_exchange_state *s, weir_coop coop)
+{
+    const uint64_t bytes = weir_exchange_message_bytes(s);
+    const weir_status status = s->lined != 0 ? weir_lined_pass(c, x, lane, column, s, bytes, coop)
+                               : x->lane[lane].receives != 0
+                                   ? weir_exchange_take(c, NULL, x, lane, column, s, bytes, 1, coop)
+                                   : weir_exchange_put(c, NULL, x, lane, column, s, bytes, 1, coop);
+    weir_exchange_pass(s, bytes);
+    return weir_coop_agree(weir_coop_block(coop), c->control, status);
+}
+
+/* Passes such a piece. All threads of the block end together. Not inlined, it would cost short transfers 0.5 us. */
 WEIR_FN weir_status weir_exchange_pass_piece(const weir_dev_collective *c, const weir_collective_exchange *x,
                                              uint32_t lane, uint32_t column, weir_exchange_state *s,
-                                             weir_exchange_bar bar, uint64_t known, weir_coop coop)
+                                             weir_exchange_bar bar, uint64_t *known, weir_coop coop)
 {
     weir_status status = WEIR_OK;
     do {
@@ -134,12 +146,7 @@ WEIR_FN weir_status weir_exchange_pass_piece(const weir_dev_collective *c, const
         if (!s->begun) {
             weir_exchange_place_inside(c, x, lane, column, s);
         }
-        const uint64_t bytes = weir_exchange_message_bytes(s);
-        status = s->lined != 0                 ? weir_lined_pass(c, x, lane, column, s, bytes, coop)
-                 : x->lane[lane].receives != 0 ? weir_exchange_take(c, NULL, x, lane, column, s, bytes, 1, coop)
-                                               : weir_exchange_put(c, NULL, x, lane, column, s, bytes, 1, coop);
-        weir_exchange_pass(s, bytes);
-        status = weir_coop_agree(weir_coop_block(coop), c->control, status);
+        status = weir_exchange_pass_message(c, x, lane, column, s, coop);
     } while (s->left > 0 && status == WEIR_OK);
     return status;
 }
@@ -159,39 +166,48 @@ WEIR_FN int weir_exchange_is_last(const weir_collective_exchange *x, weir_exchan
     return post.column != WEIR_EXCHANGE_RING || post.lane < x->rings;
 }
 
+/* The first piece from post->piece on in one of the block's columns, of a transfer that begins in column `first`. If
+ * there is none, a number behind all pieces. */
+WEIR_FN uint32_t weir_exchange_piece_of(const weir_collective_exchange *x, const weir_exchange_post *post,
+                                        uint32_t first)
+{
+    uint32_t next = UINT32_MAX;
+    WEIR_ROLLED
+    for (uint32_t column = post->first; column < x->columns; column += x->posts) {
+        const uint32_t piece = column >= first ? column - first : column + x->columns - first;
+        next = piece >= post->piece && piece < next ? piece : next;
+    }
+    return next;
+}
+
 /* Finds the next piece in the block's columns: of the transfers in their order, and of a transfer in the order of its
  * pieces. The peer's blocks take them in the same order, also if its launches divide the transfers in another way. So
  * the first piece that has not passed can always go on. Returns 0 at the end. */
 WEIR_FN uint32_t weir_exchange_find_piece(const weir_dev_collective *c, const weir_collective_exchange *x,
                                           weir_exchange_post *post, weir_exchange_state *s)
 {
+    const weir_exchange_lane *lane = &x->lane[post->lane];
     s->begun = 0;
     s->opened = 0;
+    if (s->next >= lane->count) {
+        return 0;
+    }
+    weir_exchange_start start = weir_exchange_start_of(c, x, post->lane, s->number + s->next);
     WEIR_ROLLED
-    for (; s->next < x->lane[post->lane].count; s->next++) {
-        const weir_exchange_transfer *t = &x->transfers[x->lane[post->lane].first + s->next];
-        const uint64_t bytes = weir_exchange_bytes(t);
-        const uint32_t pieces =
-            weir_exchange_is_small(x, post->lane, bytes) ? 0 : weir_exchange_pieces(bytes, x->columns);
-        uint32_t column = weir_exchange_first(c, x, post->lane, s->number + s->next) + post->piece;
-        column = column >= x->columns ? column - x->columns : column;
-        uint32_t rest = column % x->posts;
-        WEIR_ROLLED
-        for (uint32_t piece = post->piece; piece < pieces; piece++) {
-            if (rest == post->first) {
-                const uint64_t range = weir_slots_range(bytes, pieces);
-                s->data = t->data + piece * range;
-                s->left = weir_least((int64_t)range, weir_left(bytes, piece * range));
-                post->column = column;
+    for (; s->next < lane->count; s->next++) {
+        const uint32_t piece = weir_exchange_piece_of(x, post, start.column);
+        if (piece < lane->most) {
+            const weir_exchange_transfer *t = &x->transfers[lane->first + s->next];
+            const uint64_t bytes = weir_exchange_bytes(t);
+            if (!weir_exchange_is_small(x, post->lane, bytes) && weir_exchange_cut(t, bytes, piece, x->columns, s)) {
+                const uint32_t column = start.column + piece;
+                post->column = column >= x->columns ? column - x->columns : column;
                 post->piece = piece + 1;
-                if (s->left > 0 || piece == 0) {
-                    return 1;
-                }
+                return 1;
             }
-            column = column + 1 == x->columns ? 0 : column + 1;
-            rest = column == 0 || rest + 1 == x->posts ? 0 : rest + 1;
         }
         post->piece = 0;
+        start = weir_exchange_start_after(start, x->step, x->columns);
     }
     return 0;
 }
@@ -257,11 +273,12 @@ WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir
         const int ring = column == WEIR_EXCHANGE_RING;
         const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s.next];
         if (!brief && WEIR_UNLIKELY(!ring && !weir_exchange_is_lined(x, weir_exchange_bytes(t)))) {
-            status = weir_exchange_pass_piece(c, x, lane, column, &s, bar, known, coop);
+            status = weir_exchange_pass_piece(c, x, lane, column, &s, bar, &known, coop);
         } else {
-            /* All threads of a receiver wait for packets or lines by themselves. */
+            /* All threads of a receiver wait for packets or lines by themselves. What it has taken it has read: a
+             * sender needs no acquire. */
             if (coop.block_rank == 0 && !x->lane[lane].receives) {
-                status = weir_exchange_await(c, x, lane, column, s, bar, known);
+                status = weir_exchange_await(c, x, lane, column, s, bar, &known);
             }
             status = weir_coop_agree(weir_coop_block(coop), c->control, status);
             if (status != WEIR_OK) {
@@ -323,7 +340,7 @@ WEIR_FN weir_status weir_exchange_run_alone(const weir_dev_collective *c, const 
     if (!post.idle) {
         s.number = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, lane));
         if (brief && !ring && lane->count == 1) { /* there may be no more blocks than pieces */
-            const uint32_t column = post.column + weir_exchange_first(c, x, post.lane, s.number);
+            const uint32_t column = post.column + weir_exchange_start_of(c, x, post.lane, s.number).column;
             post.column = column >= x->columns ? column - x->columns : column;
         }
         if (brief || ring) {

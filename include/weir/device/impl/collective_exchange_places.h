@@ -26,9 +26,10 @@ typedef struct weir_exchange_lane {
     uint8_t peer; /* its place on its host */
     uint8_t host; /* its host; not used inside a host */
     uint8_t receives;
-    uint8_t far;    /* the peer is on another host */
-    uint16_t first; /* of its transfers */
-    uint16_t count;
+    uint8_t far;   /* the peer is on another host */
+    uint8_t first; /* of its transfers */
+    uint8_t count;
+    uint16_t most;  /* pieces of the transfer that has the most of them */
     uint32_t index; /* of the first one, among the transfers of the call between the two ranks in this direction */
 } weir_exchange_lane;
 
@@ -113,14 +114,37 @@ WEIR_FN uint32_t weir_exchange_pieces(uint64_t bytes, uint32_t columns)
     return pieces == 0 ? 1 : pieces < columns ? (uint32_t)pieces : columns;
 }
 
-/* The first column of transfer `number` of a lane. */
-WEIR_FN uint32_t weir_exchange_first(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                                     uint32_t number)
+/* The first column of a transfer. It follows from the transfer's number among all of the lane. */
+typedef struct weir_exchange_start {
+    uint32_t number; /* modulo 2^32 the steps of all transfers before it */
+    uint32_t column;
+} weir_exchange_start;
+
+WEIR_FN weir_exchange_start weir_exchange_start_of(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                   uint32_t lane, uint32_t number)
 {
     const uint32_t peer = x->lane[lane].peer;
     const uint32_t from = x->lane[lane].receives ? peer : c->rank;
     const uint32_t to = x->lane[lane].receives ? c->rank : peer;
-    return (number * x->step + from * c->ranks + to) % weir_exchange_columns(x, lane);
+    weir_exchange_start start;
+    start.number = number * x->step + from * c->ranks + to;
+    start.column = start.number % weir_exchange_columns(x, lane);
+    return start;
+}
+
+/* The first column of the lane's next transfer, without a division. */
+WEIR_FN weir_exchange_start weir_exchange_start_after(weir_exchange_start start, uint32_t step, uint32_t columns)
+{
+    start.number += step;
+    start.column += step;
+    if (WEIR_UNLIKELY(start.number < step)) { /* the number began again */
+        start.column = start.number % columns;
+    }
+    WEIR_ROLLED
+    while (start.column >= columns) {
+        start.column -= columns;
+    }
+    return start;
 }
 
 /* ---- places ------------------------------------------------------------------------------------------------- */
