@@ -20,6 +20,8 @@ struct Setting {
 
 constexpr uint64_t room = 1 << 20;
 
+enum ReceiveMemory { ORDINARY, FOR_COPIES, REGISTERED };
+
 weir_collective_opts opts_of(const weirt_rank *rank, uint32_t blocks, uint64_t staging = 0)
 {
     weir_collective_opts opts = {};
@@ -155,14 +157,49 @@ TEST_P(Exchange, CallsDivideTransfersInOtherWays)
     }
 }
 
+// One long transfer in each lane, into registered memory: to the next rank, and then from rank 0 to all others. All
+// blocks send.
+void all_blocks_send(weirt_rank *rank)
+{
+    weir_collective_opts opts = opts_of(rank, 2);
+    opts.blocks = *static_cast<const uint32_t *>(rank->arg);
+    Transfers ring;
+    Transfers fan;
+    for (uint32_t k = 0; k < rank->size; k++) {
+        ring.push_back({ k, (k + 1) % rank->size, 70000 + 1001 * k, WEIR_U8, 1 + k });
+        if (k != 0) {
+            fan.push_back({ 0, k, 17000 + 100 * k, WEIR_F32, 10 + k });
+        }
+    }
+    Bench b;
+    bool alive = bench_open(rank, &opts, room, 0, &b) && WEIRT_OK(rank, weir_collective_register(b.collective, b.out));
+    for (uint64_t seed = 1; seed <= 4 && alive; seed++) {
+        const std::string found = run_list(&b, seed % 2 != 0 ? ring : fan, seed, &alive);
+        WEIRT_EXPECT(rank, found.empty());
+    }
+    bench_close(&b);
+}
+
+TEST_P(Exchange, AllBlocksSendIntoRegisteredMemory)
+{
+    for (const uint32_t blocks : { 2u, 3u, 7u }) {
+        weirt_ranks_run(stage(), 2, all_blocks_send, &blocks, sizeof blocks);
+        weirt_ranks_run(stage(), 3, all_blocks_send, &blocks, sizeof blocks);
+    }
+}
+
 // Rank 0 sends to ranks 1 and 2 in one call. Rank 1 receives it only after a transfer from rank 2, which that one sends
 // only after it has received from rank 0. So no send of rank 0 may wait for the other one.
 void in_a_chain(weirt_rank *rank)
 {
     const Transfers all = { { 0, 1, 90000, WEIR_U8, 1 }, { 0, 2, 80000, WEIR_U8, 2 }, { 2, 1, 70000, WEIR_U8, 3 } };
     const uint32_t order[3][2] = { { 0, 1 }, { 2, 0 }, { 1, 2 } }; // of each rank's transfers, by their index
+    const ReceiveMemory memory = *static_cast<const ReceiveMemory *>(rank->arg);
+    weir_collective_opts opts = opts_of(rank, 14);
+    opts.blocks = memory == REGISTERED ? 4 : opts.blocks; // among more, the transfers would be short enough for lines
     Bench b;
-    if (open_bench(rank, opts_of(rank, 14), room, flag_of(rank), &b)) {
+    if (open_bench(rank, opts, room, memory == FOR_COPIES, &b) &&
+        (memory != REGISTERED || WEIRT_OK(rank, weir_collective_register(b.collective, b.out)))) {
         const List list = list_of(&b, all, 1);
         std::vector<weir_transfer> mine;
         (void)prepare_list(&b, list);
@@ -185,8 +222,8 @@ void in_a_chain(weirt_rank *rank)
 
 TEST_P(Exchange, NoTransferWaitsForAnother)
 {
-    for (const bool copies : { false, true }) {
-        weirt_ranks_run(stage(), 3, in_a_chain, &copies, sizeof copies);
+    for (const ReceiveMemory memory : { ORDINARY, FOR_COPIES, REGISTERED }) {
+        weirt_ranks_run(stage(), 3, in_a_chain, &memory, sizeof memory);
     }
 }
 
@@ -204,7 +241,8 @@ void follow_each_other(weirt_rank *rank)
     const Transfers all = { { 0, 1, bytes, WEIR_U8, 1 }, { 0, 1, bytes, WEIR_U8, 2 } };
     const List list = fine ? list_of(&bench, all, 1) : List();
     fine = fine && prepare_list(&bench, list) &&
-           WEIRT_OK(rank, weir_exchange(bench.collective, list.transfers.data(), 2, bench.stream)) &&
+           WEIRT_OK(rank, weir_exchange(bench.collective, list.transfers.data(),
+                                        static_cast<uint32_t>(list.transfers.size()), bench.stream)) &&
            WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms())) &&
            WEIRT_EXPECT(rank, wrong(&bench, list).empty());
     uint32_t used = 0;
@@ -299,14 +337,16 @@ TEST_P(Exchange, ReplaysInAGraph)
     }
 }
 
+const Transfers one_transfer = { { 0, 1, 60000, WEIR_U8, 1 } };
+const Transfers two_transfers = { { 0, 1, 20000, WEIR_U8, 1 }, { 0, 1, 4000, WEIR_F64, 2 } };
+
 // Rank 0 records its sends, and rank 1 its receives, before or after the memory of the receives is registered. In the
 // last round it is registered no more: a graph of sends goes on, and one of receives ends in an error.
-void registers_between(weirt_rank *rank, bool sender_knows, bool receiver_knows)
+void registers_between(weirt_rank *rank, bool sender_knows, bool receiver_knows, const Transfers &all)
 {
     weir_collective_opts opts = opts_of(rank, 4);
     opts.blocks = 4; // among more, the transfers would be short enough for lines
     const bool knows = rank->rank == 0 ? sender_knows : receiver_knows;
-    const Transfers all = { { 0, 1, 20000, WEIR_U8, 1 }, { 0, 1, 4000, WEIR_F64, 2 } };
     Bench bench;
     void *graph = nullptr;
     bool fine = bench_open(rank, &opts, room, 0, &bench);
@@ -314,7 +354,8 @@ void registers_between(weirt_rank *rank, bool sender_knows, bool receiver_knows)
     weir_device *device = bench.comm.device;
     const auto record = [&] {
         return WEIRT_OK(rank, weir_graph_begin(device, bench.stream)) &&
-               WEIRT_OK(rank, weir_exchange(bench.collective, list.transfers.data(), 2, bench.stream)) &&
+               WEIRT_OK(rank, weir_exchange(bench.collective, list.transfers.data(),
+                                            static_cast<uint32_t>(list.transfers.size()), bench.stream)) &&
                WEIRT_OK(rank, weir_graph_end(device, bench.stream, &graph));
     };
     const auto replay = [&](weir_status expected) {
@@ -349,10 +390,18 @@ void registers_between(weirt_rank *rank, bool sender_knows, bool receiver_knows)
 
 TEST_P(Exchange, EndsKnowOfARegistrationOrNot)
 {
-    run(2, [](weirt_rank *rank) { registers_between(rank, false, false); });
-    run(2, [](weirt_rank *rank) { registers_between(rank, true, false); });
-    run(2, [](weirt_rank *rank) { registers_between(rank, false, true); });
-    run(2, [](weirt_rank *rank) { registers_between(rank, true, true); });
+    run(2, [](weirt_rank *rank) { registers_between(rank, false, false, two_transfers); });
+    run(2, [](weirt_rank *rank) { registers_between(rank, true, false, two_transfers); });
+    run(2, [](weirt_rank *rank) { registers_between(rank, false, true, two_transfers); });
+    run(2, [](weirt_rank *rank) { registers_between(rank, true, true, two_transfers); });
+}
+
+// Of one transfer all blocks send.
+TEST_P(Exchange, AllBlocksSendIfBothEndsKnowOfARegistration)
+{
+    run(2, [](weirt_rank *rank) { registers_between(rank, false, true, one_transfer); });
+    run(2, [](weirt_rank *rank) { registers_between(rank, true, false, one_transfer); });
+    run(2, [](weirt_rank *rank) { registers_between(rank, true, true, one_transfer); });
 }
 
 // ---- errors --------------------------------------------------------------------------------------------------------

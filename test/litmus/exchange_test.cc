@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "weir/device/impl/collective_exchange_alone.h"
+#include "weir/device/impl/collective_exchange_shared.h"
 
 #include "test/litmus/litmus.h"
 
@@ -175,6 +175,30 @@ template <uint32_t DELAY, bool ALONE> struct Direct : Exchanging<2, 0, 250, 2, 0
     }
 };
 
+// One transfer each way, or with a delay in rank 1 only one to it. A block that does not send helps the one that does.
+// With SLOTS, rank 0 was recorded before the registration: its transfer goes through slots.
+template <uint32_t DELAY, bool SLOTS>
+struct Shared : Exchanging<2, 0, 250, 1, DELAY == 0 ? 1 : 0, 2, DELAY, true, true> {
+    uint64_t bases[WEIR_COLLECTIVE_RANKS] = {};
+    Shared()
+    {
+        place_bases(bases, this->out);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            weir_collective_exchange &x = this->exchange[r];
+            x.columns = 1;
+            x.posts = 1;
+            x.bases = SLOTS && r == 0 ? nullptr : bases;
+            x.registered[0] = x.bases != nullptr && x.lane[0].receives != 0 ? 1 : 0;
+        }
+    }
+    weir_status run(uint32_t r, const weir_coop &grid) const override
+    {
+        const weir_collective_exchange &x = this->exchange[r];
+        return x.lane[x.lanes - 1].receives != 0 ? weir_collective_exchange_alone(&this->collective[r], &x, grid)
+                                                 : weir_collective_exchange_shared(&this->collective[r], &x, grid);
+    }
+};
+
 // A transfer of two pieces each way. A lane has one block, which takes its columns in order.
 struct PiecesInOrder : Exchanging<2, 0, 960, 1, 1, 1, 0, true, true> {
     PiecesInOrder()
@@ -202,6 +226,21 @@ bool is_brief(const weir_collective_exchange &x)
     return true;
 }
 
+// Whether the kernel in which all blocks send may have the launch.
+bool is_shared(const weir_collective_exchange &x)
+{
+    bool sends = false;
+    for (uint32_t lane = 0; lane < x.lanes; lane++) {
+        const uint64_t bytes = weir_exchange_bytes(&x.transfers[x.lane[lane].first]);
+        if (x.lined == 0 || x.rings != 0 || x.lane[lane].count != 1 || weir_exchange_is_small(&x, lane, bytes) ||
+            weir_exchange_is_lined(&x, bytes)) {
+            return false;
+        }
+        sends = sends || x.lane[lane].receives == 0;
+    }
+    return sends;
+}
+
 // Exchanges of up to three transfers each way, of any size, in launches whose kernels, memories and starts vary.
 struct Random : Pair {
     static constexpr uint32_t THREADS = 2;
@@ -216,7 +255,8 @@ struct Random : Pair {
     struct Launch {
         weir_collective_exchange exchange;
         bool alone;
-        bool brief; // alone, wherever is_brief allows it
+        bool brief;  // alone, wherever is_brief allows it
+        bool shared; // the same with is_shared
         uint32_t delays[SIZE];
     };
     Draw draw;
@@ -254,6 +294,7 @@ struct Random : Pair {
                 Launch &launch = launches[r][round];
                 launch.alone = !(both && rings) && draw(2) != 0;
                 launch.brief = draw(2) != 0;
+                launch.shared = draw(2) != 0;
                 for (uint32_t &delay : launch.delays) {
                     delay = draw(3) == 0 ? draw(200) : 0;
                 }
@@ -318,6 +359,9 @@ struct Random : Pair {
         const bool in_turn = launch.exchange.posts < launch.exchange.columns;
         if (launch.alone && launch.brief && !in_turn && is_brief(launch.exchange)) {
             return weir_collective_exchange_brief(&collective[r], &launch.exchange, grid);
+        }
+        if (launch.alone && launch.shared && is_shared(launch.exchange)) {
+            return weir_collective_exchange_shared(&collective[r], &launch.exchange, grid);
         }
         return launch.alone ? weir_collective_exchange_alone(&collective[r], &launch.exchange, grid)
                             : weir_collective_exchange_all(&collective[r], &launch.exchange, grid);
@@ -453,6 +497,12 @@ TEST(LitmusExchange, DataOfBlocksAloneGoesIntoRegisteredMemory)
 {
     holds<Direct<0, true>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);
 }
+TEST(LitmusExchange, HelpersCopyPartsOfAPiece)
+{
+    holds<Shared<0, false>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);
+}
+TEST(LitmusExchange, HelpersWithoutALaneWaitForTheOffer) { holds<Shared<400, false>>(0); }
+TEST(LitmusExchange, HelpersLeaveAPieceThatGoesThroughSlots) { holds<Shared<0, true>>(WEIRT_WEAK_NO_RELEASE); }
 TEST(LitmusExchange, SendersWaitForTheOffer) { holds<Direct<400, true>>(0); }
 
 // The receiver of one transfer expects another count than the sender has: it reports both. Its buffer, which may be

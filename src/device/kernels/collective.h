@@ -5,7 +5,7 @@
 
 #include "weir/device/collective.h"
 #include "weir/device/impl/collective_copies.h"
-#include "weir/device/impl/collective_exchange_alone.h"
+#include "weir/device/impl/collective_exchange_shared.h"
 #include "weir/device/impl/collective_parts_lines.h"
 #include "weir/device/impl/collective_rails.h"
 #include "weir/device/kernel.h"
@@ -109,7 +109,13 @@ enum {
 };
 extern const weir_kernel *const weiri_collective_parts_kernels[];
 
-enum { WEIRI_EXCHANGE_INSIDE, WEIRI_EXCHANGE_ALONE, WEIRI_EXCHANGE_BRIEF, WEIRI_EXCHANGE_FAR };
+enum {
+    WEIRI_EXCHANGE_INSIDE,
+    WEIRI_EXCHANGE_ALONE,
+    WEIRI_EXCHANGE_BRIEF,
+    WEIRI_EXCHANGE_SHARED,
+    WEIRI_EXCHANGE_FAR
+};
 extern const weir_kernel *const weiri_collective_exchange_kernels[];
 enum { WEIRI_RAIL, WEIRI_AVERAGE };
 extern const weir_kernel *const weiri_collective_rails_kernels[];

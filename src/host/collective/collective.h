@@ -477,7 +477,7 @@ weir_status weiri_launch_wait_in(const weir_collective *collective, const weiri_
 /* Before and after what a call puts on the stream without an ordered launch. */
 weir_status weiri_launch_begin(const weir_collective *collective, void *stream);
 weir_status weiri_launch_end(const weir_collective *collective, void *stream);
-/* kernel: WEIRI_EXCHANGE_INSIDE, _ALONE, _BRIEF or _FAR */
+/* kernel: WEIRI_EXCHANGE_INSIDE, _ALONE, _BRIEF, _SHARED or _FAR */
 weir_status weiri_launch_exchange(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                   weiri_exchange_args *args);
 weir_status weiri_launch_rails(const weir_collective *collective, weir_shape shape, const weir_rail_step *step,

@@ -21,6 +21,7 @@
 #define LINED_MOST ((uint64_t)256 << 10)
 #define MANY_BLOCKS 64u
 #define FIRST_STEP 8u
+#define SENDERS_ENOUGH 8u /* blocks that fill the links of an H200: one copies 42 GB/s */
 
 /* A call, and the progress of its lanes. The second index is weir_transfer.receive. */
 typedef struct exchange {
@@ -317,6 +318,23 @@ static uint32_t ring_threads(uint64_t bytes, uint32_t most)
  * us and 78, 22 MB to each 735 and 578; by all SMs 299 and 296. */
 #define MISALIGNED_MOST ((uint64_t)768 << 10) /* for each block of a lane */
 
+/* The lanes that send, of a launch whose blocks may all send: each lane has one transfer, which neither is small nor
+ * goes as lines, and the memory of all receives is registered. Otherwise 0. */
+static uint32_t sharing_lanes(const weir_collective_exchange *x)
+{
+    uint32_t lanes = 0;
+    for (uint32_t lane = 0; lane < x->lanes; lane++) {
+        const weir_exchange_lane *l = &x->lane[lane];
+        const uint64_t bytes = weir_exchange_bytes(&x->transfers[l->first]);
+        if (x->lined == 0 || l->count != 1 || (l->receives != 0 && x->registered[l->first] == 0) ||
+            weir_exchange_is_small(x, lane, bytes) || weir_exchange_is_lined(x, bytes)) {
+            return 0;
+        }
+        lanes += l->receives == 0;
+    }
+    return lanes;
+}
+
 /* Divides the lanes among blocks, sets *kernel and returns the shape of the launch. If the limit allows it, each block
  * has one lane at a time: its ring, or some of its columns. */
 static weir_shape divide(const weir_collective *collective, weir_collective_exchange *x, uint32_t limit,
@@ -336,6 +354,10 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
         x->rings = rings;
         x->posts = pieces == 0 ? 1 : (uint32_t)least(pieces, room);
         moving = rings + (pieces == 0 ? 0 : x->lanes * x->posts);
+        if (sharing_lanes(x) != 0 && sharing_lanes(x) * x->posts < least(limit, SENDERS_ENOUGH)) {
+            *kernel = WEIRI_EXCHANGE_SHARED;
+            moving = limit;
+        }
     } else {
         x->rings = all.small ? (uint32_t)least(x->lanes, ring_blocks(limit, collective->device.ranks)) : 0;
         x->sides = all.sends && all.receives && x->rings + 2 * columns <= limit ? 2 : 1;
@@ -345,7 +367,7 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     weir_shape shape = { moving > copying ? moving : copying, 0 };
     shape.blocks = shape.blocks == 0 ? 1 : shape.blocks;
     shape.threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, shape.blocks);
-    if (*kernel == WEIRI_EXCHANGE_ALONE || *kernel == WEIRI_EXCHANGE_BRIEF) {
+    if (*kernel != WEIRI_EXCHANGE_INSIDE && *kernel != WEIRI_EXCHANGE_FAR) {
         shape.threads = (uint32_t)least(shape.threads, WEIRI_FEW_THREADS);
     }
     if (collective->warps && all.pieces == 0 && copying == 0) {

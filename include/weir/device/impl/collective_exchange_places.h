@@ -197,6 +197,12 @@ WEIR_FN char *weir_message_offer(const weir_dev_collective *c, uint32_t from, ui
     return c->memory[from] + weir_collective_cell(c, WEIR_CELL_MESSAGE_TAKEN, column, to) + 16;
 }
 
+/* Where the blocks that help to send a piece count themselves, in the sender's memory; 0 between pieces. */
+WEIR_FN uint64_t *weir_message_helped(const weir_dev_collective *c, uint32_t to, uint32_t column)
+{
+    return (uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, WEIR_CELL_MESSAGE_TAKEN, column, to) + 64);
+}
+
 /* Bytes of a slot of a ring. The rings of all senders lie before the receiver's message slots. */
 WEIR_FN uint64_t weir_ring_slot_bytes(const weir_dev_collective *c) { return WEIR_RING_HEAD + 2 * c->ring_bytes; }
 
