@@ -513,16 +513,16 @@ WEIR_FN void weir_slots_keep_bytes(const weir_dev_collective *c, const weir_coll
     }
 }
 
-/* With few columns the sending block copies half of the piece. With many, the receiving blocks have time to copy all of
- * it. */
+/* With few columns the sending block copies half of the piece, if the receiving block takes data from peers. With many,
+ * the receiving blocks have time to copy all of it. */
 #define WEIR_SLOTS_MANY 32u
 WEIR_FN void weir_slots_keep(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
-                             uint32_t column, uint32_t columns, int second, weir_coop coop)
+                             uint32_t column, int divides, int second, weir_coop coop)
 {
     int64_t left;
     const uint64_t at =
         weir_slots_piece(m->recv_bytes[c->rank], m->recv_range[c->rank], round, m->chunk, column, &left);
-    const int64_t half = columns < WEIR_SLOTS_MANY ? left / 2 / 128 * 128 : 0;
+    const int64_t half = divides ? left / 2 / 128 * 128 : 0;
     weir_slots_keep_bytes(c, m, second ? at + (uint64_t)half : at, second ? left - half : half, coop);
 }
 
@@ -539,6 +539,17 @@ WEIR_FN void weir_slots_take(const weir_dev_collective *c, const weir_collective
     }
 }
 
+/* Whether this rank receives data from a peer. */
+WEIR_FN int weir_slots_receives(const weir_dev_collective *c, const weir_collective_move *m)
+{
+    int some = 0;
+    WEIR_ROLLED
+    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+        some |= m->recv_bytes[weir_collective_peer(c, k)] != 0;
+    }
+    return some;
+}
+
 /* A move through slots. If received data overwrites sent data, the two blocks of a column meet, too: the sender signals
  * its own rank. A rank that is alone receives nothing. */
 WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
@@ -547,6 +558,7 @@ WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_col
     const uint32_t column = duty.column;
     const uint32_t self = m->in_place && c->ranks > 1 ? (uint32_t)1 << c->rank : 0;
     const uint64_t rounds = column < duty.columns ? weir_slots_rounds(m->most, 0, duty.columns, m->chunk) : 0;
+    const int divides = duty.columns < WEIR_SLOTS_MANY && weir_slots_receives(c, m);
     weir_status status = WEIR_OK;
     for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
         if (duty.sends && i >= 2) {
@@ -557,11 +569,11 @@ WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_col
             uint32_t to = weir_slots_busy(c, m->send_bytes, m->send_range, i, m->chunk, column);
             weir_slots_send(c, m, i, column, coop);
             weir_collective_signal(c, WEIR_CELL_DATA, to | self, column, coop);
-            weir_slots_keep(c, m, i, column, duty.columns, 0, coop);
+            weir_slots_keep(c, m, i, column, divides, 0, coop);
         }
         if (duty.takes && i >= 1 && i <= rounds && status == WEIR_OK) {
             uint32_t from = weir_slots_busy(c, m->recv_bytes, m->recv_range, i - 1, m->chunk, column);
-            weir_slots_keep(c, m, i - 1, column, duty.columns, 1, coop);
+            weir_slots_keep(c, m, i - 1, column, divides, 1, coop);
             status = weir_collective_wait(c, WEIR_CELL_DATA, from | self, column, coop);
             if (status == WEIR_OK) {
                 weir_slots_take(c, m, i - 1, column, coop);
