@@ -1253,7 +1253,7 @@ MUTANTS = [
     Mutant("exchange-step", HOST + "collective/exchange.c", "launch_next", "step_of(x->columns, x->far)", "1",
            "transfers that follow each other begin in neighbouring columns",
            collective("Exchange", "PiecesOfShortTransfersSpread")),
-    Mutant("exchange-piece", DEVICE + "impl/collective_exchange.h", "weir_exchange_cut",
+    Mutant("exchange-piece", DEVICE + "impl/collective_exchange_places.h", "weir_exchange_cut",
            "s->data = t->data + piece * range;", "s->data = t->data + piece * range - (piece == 1);",
            "the second piece of a transfer begins one byte early", collective("Exchange", "LargeTransfersUseAllColumns")),
     Mutant("exchange-slot", DEVICE + "impl/collective_exchange.h", "weir_exchange_ready",

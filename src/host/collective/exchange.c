@@ -251,8 +251,8 @@ static bool divides_both(uint32_t a, uint32_t b)
 
 /* By how many columns the first one of a transfer lies behind that of the transfer before: the longest step up to
  * FIRST_STEP in which each column comes first at some time, of lanes inside the host and between hosts. So the pieces
- * of short transfers that follow each other lie in different columns. Inside a host whole rounds of all columns are left
- * out, because a kernel goes through them. */
+ * of short transfers that follow each other lie in different columns. Inside a host whole rounds of all columns are
+ * left out, because a kernel goes through them. */
 static uint32_t step_of(uint32_t columns, uint32_t far)
 {
     uint32_t step = FIRST_STEP;

@@ -1,5 +1,5 @@
-/* weir/device/impl/collective_exchange_places.h - an exchange of one launch: its lanes and transfers, and the places of
- * their messages, counts and calls in the memories of the ranks; see impl/collective_exchange.h. */
+/* weir/device/impl/collective_exchange_places.h - an exchange of one launch: its lanes and transfers, their pieces, and
+ * the places of messages, counts and calls in the memories of the ranks; see impl/collective_exchange.h. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_PLACES_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_PLACES_H
 
@@ -321,6 +321,97 @@ WEIR_FN const uint64_t *weir_exchange_word(const weir_dev_collective *c, const w
     }
     const uint32_t kind = lane->receives ? WEIR_CELL_MESSAGE : WEIR_CELL_MESSAGE_TAKEN;
     return (const uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, kind, column, lane->peer));
+}
+
+/* ---- pieces of a lane in one column ----------------------------------------------------------------------------- */
+
+/* A thread keeps those of all lanes in local memory. CUDA gives a context 1,024 bytes of it for each thread. The launch
+ * of a kernel that needs more waits until all kernels of the context have ended, and these may wait for that launch. */
+typedef struct weir_exchange_state {
+    uint64_t messages; /* of the column so far */
+    char *data;        /* the rest of the piece: `left` bytes */
+    int64_t left;
+    uint32_t number; /* of transfers before those of the launch */
+    uint32_t room;   /* for the data of one of the piece's messages */
+    uint16_t next;   /* transfer of the lane whose piece this is */
+    uint8_t begun;   /* the piece's first message has passed */
+    uint8_t opened;  /* the calling thread has opened the piece */
+    uint8_t direct;  /* the piece goes into the receiver's buffer, */
+    uint8_t grown;   /* or through the second memory, */
+    uint8_t lined;   /* or as lines through the first one */
+} weir_exchange_state;
+
+/* A transfer of a lane whose turn it is. Passed by value: taking the state's address would keep it out of registers. */
+typedef struct weir_exchange_turn {
+    uint32_t number; /* among all transfers of the lane */
+    uint32_t next;   /* among those of the launch */
+} weir_exchange_turn;
+
+WEIR_FN weir_exchange_turn weir_exchange_turn_of(const weir_exchange_state *s)
+{
+    const weir_exchange_turn turn = { s->number + s->next, s->next };
+    return turn;
+}
+
+/* Begins piece `piece` of a transfer of `bytes` bytes in up to `columns` pieces. Returns 0 if the transfer has no such
+ * piece, before the division. */
+WEIR_FN uint32_t weir_exchange_cut(const weir_exchange_transfer *t, uint64_t bytes, uint32_t piece, uint32_t columns,
+                                   weir_exchange_state *s)
+{
+    const uint32_t pieces = weir_exchange_pieces(bytes, columns);
+    if (piece >= pieces) {
+        return 0;
+    }
+    const uint64_t range = weir_slots_range(bytes, pieces);
+    s->data = t->data + piece * range;
+    s->left = weir_least((int64_t)range, weir_left(bytes, piece * range));
+    return s->left > 0 || piece == 0;
+}
+
+WEIR_FN uint32_t weir_exchange_find_small(const weir_collective_exchange *x, uint32_t lane, weir_exchange_state *s)
+{
+    WEIR_ROLLED
+    for (; s->next < x->lane[lane].count; s->next++) {
+        const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s->next];
+        const uint64_t bytes = weir_exchange_bytes(t);
+        if (weir_exchange_is_small(x, lane, bytes)) {
+            s->data = t->data;
+            s->left = (int64_t)bytes;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Finds the next piece of the column, or the next small transfer, from transfer `next` on. Returns 0 at the end. A
+ * column has no piece of most of many short transfers, and finds that by their first columns alone. */
+WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                    uint32_t column, weir_exchange_state *s)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    const uint32_t columns = weir_exchange_columns(x, lane);
+    s->begun = 0;
+    s->opened = 0;
+    if (column == WEIR_EXCHANGE_RING) {
+        return weir_exchange_find_small(x, lane, s);
+    }
+    if (column >= columns || s->next >= l->count) {
+        return 0;
+    }
+    weir_exchange_start start = weir_exchange_start_of(c, x, lane, s->number + s->next);
+    WEIR_ROLLED
+    for (; s->next < l->count; s->next++) {
+        const uint32_t piece = column >= start.column ? column - start.column : column + columns - start.column;
+        const weir_exchange_transfer *t = &x->transfers[l->first + s->next];
+        if (piece < l->most) {
+            const uint64_t bytes = weir_exchange_bytes(t);
+            if (!weir_exchange_is_small(x, lane, bytes) && weir_exchange_cut(t, bytes, piece, columns, s)) {
+                return 1;
+            }
+        }
+        start = weir_exchange_start_after(start, x->step, columns);
+    }
+    return 0;
 }
 
 #endif
