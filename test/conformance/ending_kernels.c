@@ -73,11 +73,12 @@ WEIR_FN weir_status ending_peers(const ending_args *args, uint64_t round, weir_c
     /* Only a wait that is not over at once reads the lanes. */
     const weir_collective_exchange *lanes = (const weir_collective_exchange *)(const void *)args->semaphore.inbound;
     const weir_exchange_state state = { round, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+    uint64_t known = round + 1;
     switch (args->wait) {
     case ENDING_COLLECTIVE:
         return weir_collective_consume(&args->collective, &args->semaphore, 0);
     case ENDING_EXCHANGE:
-        return weir_exchange_await(&args->collective, lanes, 0, 0, state, bar, round + 1);
+        return weir_exchange_await(&args->collective, lanes, 0, 0, state, bar, &known);
     case ENDING_HALO:
         return weir_halo_await(&args->halo, &args->share, WEIR_DOING_HALO_WAIT, args->semaphore.inbound, round);
     case ENDING_NOTIFY:
