@@ -4,9 +4,11 @@
   torchrun --nproc-per-node 2 test/launch/torch_collectives.py build/release/src/libweir.so
   test/launch/torch_collectives.py --cpu build/release/src/libweir.so
 
-Under torchrun each rank has a GPU. Tensors of PyTorch go through weir_allreduce and weir_all_to_all on PyTorch's current
-stream, each call eagerly and in a CUDA graph of PyTorch's that is replayed with new data. Every result must be
-bit-equal to that of torch.distributed (NCCL); the data is such that all sums are exact.
+Under torchrun each rank has a GPU. Tensors of PyTorch go through weir_allreduce and weir_all_to_all on PyTorch's
+current stream, each call eagerly and in a CUDA graph of PyTorch's that is replayed with new data. A second collective,
+of 32 SMs, maps the tensors of recorded calls (opts.map_recorded). Every result must be bit-equal to that of
+torch.distributed (NCCL); the data is such that all sums are exact. At the end rank 0 prints the time of an operation on
+64 MiB in a graph.
 
 With --cpu there is neither torch nor GPU: the script starts two ranks of itself, with the variables that torchrun sets,
 and expects what it computes by itself. It shows that the ctypes layer is right."""
@@ -19,13 +21,23 @@ import tempfile
 
 OK = 0
 SUM = 0
+MAPPED_BLOCKS = 32  # with an SM limit an allreduce maps its buffers, too
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "int8": 6, "uint8": 7, "int32": 8, "int64": 10}  # weir_dtype
 
 
-class Weir:
-    """libweir with one device, communicator and collective of this rank."""
+class CollectiveOpts(ctypes.Structure):
+    """weir_collective_opts"""
+    _fields_ = [("size", ctypes.c_size_t), ("group", ctypes.c_void_p), ("staging_bytes", ctypes.c_uint64),
+                ("blocks", ctypes.c_uint32), ("threads", ctypes.c_uint32), ("form", ctypes.c_int),
+                ("check_pointers", ctypes.c_bool), ("host_ranks", ctypes.c_uint32), ("transport", ctypes.c_char_p),
+                ("order_streams", ctypes.c_bool), ("map_recorded", ctypes.c_bool)]
 
-    def __init__(self, library, device_name):
+
+class Weir:
+    """libweir with one device and communicator of this rank, and two collectives: by defaults, and one that maps the
+    buffers of recorded calls."""
+
+    def __init__(self, library, device_name, blocks):
         self.lib = ctypes.CDLL(library)
         pointer, u64, enum = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int
         out = ctypes.POINTER(pointer)
@@ -37,6 +49,7 @@ class Weir:
                 "stream_create": [pointer, out], "stream_wait": [pointer, pointer, ctypes.c_uint32],
                 "graph_begin": [pointer, pointer], "graph_end": [pointer, pointer, out],
                 "graph_launch": [pointer, pointer, pointer], "comm_status": [pointer],
+                "collective_unmap": [pointer],
                 "allreduce": [pointer, pointer, pointer, u64, enum, enum, pointer],
                 "all_to_all": [pointer, pointer, pointer, u64, enum, pointer]}.items():
             function = getattr(self.lib, "weir_" + name)
@@ -53,7 +66,9 @@ class Weir:
         self.device = self.make("device_open", device_name.encode(), None)
         self.bootstrap = self.make("bootstrap_create_launched", None)
         self.comm = self.make("comm_create", self.bootstrap, self.device, None)
-        self.collective = self.make("collective_create", self.comm, None)
+        opts = CollectiveOpts(size=ctypes.sizeof(CollectiveOpts), blocks=blocks, map_recorded=True)
+        self.plain = self.make("collective_create", self.comm, None)
+        self.mapping = self.make("collective_create", self.comm, ctypes.byref(opts))
         self.rank = self.lib.weir_bootstrap_rank(self.bootstrap)
         self.size = self.lib.weir_bootstrap_size(self.bootstrap)
 
@@ -68,19 +83,20 @@ class Weir:
         self.call(name, *arguments, ctypes.byref(out))
         return out
 
-    def run(self, operation, send, recv, count, dtype, stream):
+    def run(self, collective, operation, send, recv, count, dtype, stream):
         """Puts the operation on the stream: pointers as integers, and the elements of a rank."""
         if operation == "allreduce":
-            self.call("allreduce", self.collective, send, recv, count, DTYPES[dtype], SUM, stream)
+            self.call("allreduce", collective, send, recv, count, DTYPES[dtype], SUM, stream)
         else:
-            self.call("all_to_all", self.collective, send, recv, count, DTYPES[dtype], stream)
+            self.call("all_to_all", collective, send, recv, count, DTYPES[dtype], stream)
 
     def wait(self, stream):
         self.call("stream_wait", self.device, stream, 0)
         self.call("comm_status", self.comm)
 
     def close(self):
-        self.lib.weir_collective_destroy(self.collective)
+        self.lib.weir_collective_destroy(self.mapping)
+        self.lib.weir_collective_destroy(self.plain)
         self.lib.weir_comm_destroy(self.comm)
         self.lib.weir_bootstrap_destroy(self.bootstrap)
         self.lib.weir_device_close(self.device)
@@ -94,7 +110,7 @@ def expect(condition, text):
 # ---- PyTorch on GPUs -----------------------------------------------------------------------------------------
 
 
-def check_torch(weir, torch, dist, operation, dtype, count):
+def check_torch(weir, torch, dist, collective, operation, dtype, count):
     """Eagerly, then three replays of a graph, each with new data."""
     kind = getattr(torch, dtype)
     total = count * (weir.size if operation == "all_to_all" else 1)
@@ -109,7 +125,8 @@ def check_torch(weir, torch, dist, operation, dtype, count):
         recv.fill_(99)
 
     def put():
-        weir.run(operation, send.data_ptr(), recv.data_ptr(), count, dtype, torch.cuda.current_stream().cuda_stream)
+        weir.run(collective, operation, send.data_ptr(), recv.data_ptr(), count, dtype,
+                 torch.cuda.current_stream().cuda_stream)
 
     def check(what):
         wanted = torch.empty_like(send)
@@ -132,6 +149,44 @@ def check_torch(weir, torch, dist, operation, dtype, count):
         fill(seed)
         graph.replay()
         check(f"replay {seed} of a graph")
+    del graph
+    weir.call("collective_unmap", collective)
+
+
+def time_us(weir, torch, dist, operation, collective):
+    """The median time of a node of a graph, for 64 MiB of bfloat16; of torch.distributed if `collective` is None."""
+    nodes, replays = 10, 11
+    send = torch.ones(32 << 20, dtype=torch.bfloat16, device="cuda")
+    recv = torch.empty_like(send)
+    stream = torch.cuda.current_stream()
+
+    def put():
+        if collective is not None:
+            count = send.numel() // (1 if operation == "allreduce" else weir.size)
+            weir.run(collective, operation, send.data_ptr(), recv.data_ptr(), count, "bfloat16", stream.cuda_stream)
+        elif operation == "allreduce":
+            dist.all_reduce(recv)
+        else:
+            dist.all_to_all_single(recv, send)
+
+    put()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for _ in range(nodes):
+            put()
+    times = []
+    for _ in range(replays):
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        dist.barrier()
+        before.record()
+        graph.replay()
+        after.record()
+        after.synchronize()
+        times.append(1000 * before.elapsed_time(after) / nodes)
+    del graph
+    if collective is not None:
+        weir.call("collective_unmap", collective)
+    return sorted(times)[replays // 2]
 
 
 def run_torch(library):
@@ -140,15 +195,22 @@ def run_torch(library):
     local_rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(local_rank)
     dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
-    weir = Weir(library, f"gpu:{local_rank}")
+    weir = Weir(library, f"gpu:{local_rank}", MAPPED_BLOCKS)
     calls = 0
     with torch.cuda.stream(torch.cuda.Stream()):
         for operation in ("allreduce", "all_to_all"):
             for dtype in DTYPES:
                 for count in (1, 1000, 65539, 1 << 20, 16 << 20):
-                    check_torch(weir, torch, dist, operation, dtype, count)
-                    calls += 4
+                    for collective in (weir.plain, weir.mapping):
+                        check_torch(weir, torch, dist, collective, operation, dtype, count)
+                        calls += 4
+        times = {operation: [time_us(weir, torch, dist, operation, collective)
+                             for collective in (weir.plain, weir.mapping, None)]
+                 for operation in ("allreduce", "all_to_all")}
     if weir.rank == 0:
+        for operation, (plain, mapping, nccl) in times.items():
+            print(f"{operation} of 64 MiB: {plain:.1f} us, by {MAPPED_BLOCKS} SMs, mapped, {mapping:.1f}; "
+                  f"NCCL {nccl:.1f}")
         nccl = ".".join(map(str, torch.cuda.nccl.version()))
         print(f"torch {torch.__version__}, NCCL {nccl}, {weir.size} GPUs: {calls} results are bit-equal to NCCL's")
     dist.barrier()
@@ -160,7 +222,7 @@ def run_torch(library):
 # ---- without torch: two ranks on the CPU device -----------------------------------------------------------------
 
 
-def check_cpu(weir, operation, count, stream):
+def check_cpu(weir, collective, operation, count, stream):
     total = count * (weir.size if operation == "all_to_all" else 1)
     array = ctypes.c_int32 * total
     send, recv = array(), array()
@@ -174,7 +236,7 @@ def check_cpu(weir, operation, count, stream):
             recv[i] = -1
 
     def put():
-        weir.run(operation, ctypes.addressof(send), ctypes.addressof(recv), count, "int32", stream)
+        weir.run(collective, operation, ctypes.addressof(send), ctypes.addressof(recv), count, "int32", stream)
 
     def check(seed, what):
         weir.wait(stream)
@@ -199,14 +261,15 @@ def check_cpu(weir, operation, count, stream):
 
 
 def run_cpu(library):
-    weir = Weir(library, f"cpu:{os.environ['LOCAL_RANK']}")
+    weir = Weir(library, f"cpu:{os.environ['LOCAL_RANK']}", 2)
     stream = weir.make("stream_create", weir.device)
     expect(weir.size == 2, f"{weir.size} ranks")
     for operation in ("allreduce", "all_to_all"):
         for count in (1, 1000, 65539):
-            check_cpu(weir, operation, count, stream)
+            for collective in (weir.plain, weir.mapping):
+                check_cpu(weir, collective, operation, count, stream)
     try:
-        weir.run("allreduce", None, None, 4, "int32", stream)
+        weir.run(weir.plain, "allreduce", None, None, 4, "int32", stream)
         raise SystemExit("wrong: NULL was accepted")
     except RuntimeError as error:
         expect("WEIR_ERR_INVALID: weir_allreduce: send is NULL" in str(error), f"text {error}")
