@@ -35,7 +35,7 @@
  * A block serves one column of several lanes at once, or the rings of several lanes. It takes the lanes in the order in
  * which they become ready, so no lane waits for another one. Neither the order nor the size of transfers can make ranks
  * wait for each other. If there are enough blocks, each serves one lane at a time: see
- * impl/collective_exchange_alone.h.
+ * impl/collective_exchange_alone.h. By few blocks all may send: see impl/collective_exchange_shared.h.
  *
  * The first message of a piece carries the sender's call. The receiver compares it with its own. If the two ends differ
  * in the count, one may use the ring and the other a column: a receiver that waits looks for its transfer there too. */
