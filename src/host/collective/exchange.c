@@ -335,6 +335,11 @@ static uint32_t sharing_lanes(const weir_collective_exchange *x)
     return lanes;
 }
 
+/* A copy within the L2 of a GPU is faster by few threads. One H200, 132 blocks of 256, 512 and 1,024 threads: 1
+ * MiB 2.70 us, 3.28 and 3.28, 16 MiB 7.24, 7.86 and 7.90, 64 MiB 42.5, 37.9 and 38.0. */
+#define CACHED_MOST ((uint64_t)16 << 20)
+#define CACHED_THREADS 256u
+
 /* Divides the lanes among blocks, sets *kernel and returns the shape of the launch. If the limit allows it, each block
  * has one lane at a time: its ring, or some of its columns. */
 static weir_shape divide(const weir_collective *collective, weir_collective_exchange *x, uint32_t limit,
@@ -372,6 +377,9 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     }
     if (collective->warps && all.pieces == 0 && copying == 0) {
         shape.threads = ring_threads(all.longest, shape.threads);
+    }
+    if (collective->warps && x->lanes == 0 && all.copied <= CACHED_MOST) {
+        shape.threads = (uint32_t)least(shape.threads, CACHED_THREADS);
     }
     return shape;
 }
