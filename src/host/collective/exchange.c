@@ -359,7 +359,8 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
         x->rings = rings;
         x->posts = pieces == 0 ? 1 : (uint32_t)least(pieces, room);
         moving = rings + (pieces == 0 ? 0 : x->lanes * x->posts);
-        if (sharing_lanes(x) != 0 && sharing_lanes(x) * x->posts < least(limit, SENDERS_ENOUGH)) {
+        const uint32_t senders = sharing_lanes(x) * x->posts;
+        if (senders != 0 && senders < least(limit, SENDERS_ENOUGH)) {
             *kernel = WEIRI_EXCHANGE_SHARED;
             moving = limit;
         }

@@ -45,7 +45,8 @@ WEIR_FN_COLD weir_status weir_exchange_spin(const weir_dev_collective *c, const 
     return WEIR_OK;
 }
 
-/* Returns when a message has come, or a slot is free; called by one thread. *known is a value that the word has had. */
+/* Returns when a message has come, or a slot is free; called by one thread. It is no acquire. *known is a value that
+ * the word has had. */
 WEIR_FN weir_status weir_exchange_await(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
                                         uint32_t column, weir_exchange_state s, weir_exchange_bar bar, uint64_t *known)
 {
@@ -166,8 +167,8 @@ WEIR_FN int weir_exchange_is_last(const weir_collective_exchange *x, weir_exchan
     return post.column != WEIR_EXCHANGE_RING || post.lane < x->rings;
 }
 
-/* The first piece from post->piece on in one of the block's columns, of a transfer that begins in column `first`. If
- * there is none, a number behind all pieces. */
+/* The first piece from post->piece on in one of the block's columns, of a transfer that begins in column `first`. The
+ * transfer may have fewer pieces. Returns UINT32_MAX if the block has no column left. */
 WEIR_FN uint32_t weir_exchange_piece_of(const weir_collective_exchange *x, const weir_exchange_post *post,
                                         uint32_t first)
 {
@@ -309,12 +310,12 @@ WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir
  * come last. Behind these blocks come the blocks of the first lane, then those of the next. Blocks of one lane in turn
  * with those of another would put the senders into half of a GPU's clusters: with 24 blocks of an H200, 256 MiB into
  * registered memory took 896 us so, and take 749. */
-WEIR_FN weir_exchange_post weir_exchange_post_of(const weir_collective_exchange *x, weir_coop coop)
+WEIR_FN weir_exchange_post weir_exchange_post_of(const weir_collective_exchange *x, uint32_t block)
 {
     weir_exchange_post post;
-    const int ring = coop.block < x->rings;
-    const uint32_t rest = coop.block - x->rings;
-    const uint32_t lane = ring ? x->lanes - 1 - coop.block : rest / x->posts;
+    const int ring = block < x->rings;
+    const uint32_t rest = block - x->rings;
+    const uint32_t lane = ring ? x->lanes - 1 - block : rest / x->posts;
     post.idle = lane >= x->lanes;
     post.lane = post.idle ? 0 : lane;
     post.first = rest % x->posts;
@@ -328,7 +329,7 @@ WEIR_FN weir_status weir_exchange_run_alone(const weir_dev_collective *c, const 
                                             weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    weir_exchange_post post = weir_exchange_post_of(x, coop);
+    weir_exchange_post post = weir_exchange_post_of(x, coop.block);
     const weir_exchange_lane *lane = &x->lane[post.lane];
     const int ring = post.column == WEIR_EXCHANGE_RING;
     weir_exchange_state s = { 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0 };

@@ -33,6 +33,8 @@ typedef struct weir_exchange_lane {
     uint32_t index; /* of the first one, among the transfers of the call between the two ranks in this direction */
 } weir_exchange_lane;
 
+WEIR_STATIC_ASSERT(WEIR_EXCHANGE_TRANSFERS <= UINT8_MAX, "a lane counts transfers in 8 bits");
+
 /* The differences of a collective: of each rank of the host, of each host, and then of each rank of all hosts. */
 #define WEIR_DIFFERENCES_FAR (WEIR_COLLECTIVE_RANKS + WEIR_COLLECTIVE_HOSTS)
 

@@ -40,15 +40,11 @@ WEIR_FN uint32_t weir_exchange_helpers(weir_exchange_crew crew, uint32_t sender,
     return all / crew.senders + (sender < all % crew.senders);
 }
 
-/* The lane and the columns of a block that has a lane, before its first piece. */
+/* The work of a block before its first piece. The launch has no rings. */
 WEIR_FN weir_exchange_post weir_exchange_post_at(const weir_collective_exchange *x, uint32_t block)
 {
-    weir_exchange_post post;
-    post.idle = block >= x->lanes * x->posts;
-    post.lane = post.idle ? 0 : block / x->posts;
-    post.first = block % x->posts;
+    weir_exchange_post post = weir_exchange_post_of(x, block);
     post.column = x->columns; /* not one of them: the first piece finds it */
-    post.piece = 0;
     return post;
 }
 
@@ -136,7 +132,7 @@ WEIR_FN weir_status weir_exchange_send(const weir_dev_collective *c, const weir_
 
 /* ---- a block that helps ----------------------------------------------------------------------------------------- */
 
-/* What a helper can do next. */
+/* The tasks of a helper, as bits: it takes the messages of its lane, and it helps a sender. */
 #define WEIR_EXCHANGE_TAKES 1u
 #define WEIR_EXCHANGE_HELPS 2u
 
