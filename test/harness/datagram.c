@@ -3,6 +3,7 @@
 #include "test/harness/datagram.h"
 
 #include <errno.h>
+#include <semaphore.h>
 #include <sodium.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -110,9 +111,20 @@ int weirt_datagram_send(weir_comm *comm, const weirt_datagram *datagram)
                    datagram->fd_count);
 }
 
+static void post(void *context) { (void)sem_post((sem_t *)context); }
+
+/* The service thread may be taking datagrams right now. It runs what is posted after that. */
 void weirt_datagrams_hold(weir_comm *comm)
 {
-    (void)weiri_service_set_events(weiri_bootstrap_service(comm->bootstrap), comm->fd_pass.socket_watch, 0);
+    weiri_service *service = weiri_bootstrap_service(comm->bootstrap);
+    sem_t done;
+    (void)sem_init(&done, 0, 0);
+    (void)weiri_service_set_events(service, comm->fd_pass.socket_watch, 0);
+    if (weiri_service_post(service, post, &done) == WEIR_OK) {
+        while (sem_wait(&done) != 0 && errno == EINTR) {
+        }
+    }
+    (void)sem_destroy(&done);
 }
 
 void weirt_datagrams_release(weir_comm *comm)
