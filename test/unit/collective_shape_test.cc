@@ -6,6 +6,7 @@
 
 extern "C" {
 #include "src/host/collective/collective.h"
+#include "weir/error.h"
 }
 
 namespace {
