@@ -7,13 +7,13 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
 #include "src/host/base/fault.h"
 #include "src/host/base/log.h"
+#include "src/host/base/process.h"
 
 #define CPU_THREADS_MAX 1024u
 
@@ -261,7 +261,7 @@ weir_status weir_device_open(const char *name, const weir_device_opts *opts, wei
     }
     weiri_refcount_init(&device->refs);
     device->ops = ops;
-    device->pid = (int)getpid();
+    device->pid = (int)weiri_process_id();
     device->info.index = index;
     (void)snprintf(device->info.kind, sizeof(device->info.kind), "%s", ops->kind);
     (void)snprintf(device->info.label, sizeof(device->info.label), "%s %u", ops->label, index);
@@ -332,7 +332,7 @@ static weir_status begin(const weir_device *device, const char *call, const char
     if (device == NULL || argument == NULL) {
         return weiri_fail_null(call, device == NULL ? "device" : name);
     }
-    if (device->pid != (int)getpid()) {
+    if (device->pid != (int)weiri_process_id()) {
         return weiri_fail(WEIR_ERR_FORKED, "%s: %s belongs to process %d", call, device->info.label, device->pid);
     }
     return weiri_device_fault(call);
@@ -487,7 +487,7 @@ void weir_stream_destroy(weir_device *device, void *stream)
 {
     if (device != NULL && !weiri_stream_is_default(stream)) {
         device->ops->stream_destroy(device, stream);
-        if (device->pid == (int)getpid()) {
+        if (device->pid == (int)weiri_process_id()) {
             forget_made(device, stream);
         }
         weiri_device_put(device);
@@ -777,7 +777,7 @@ static weiri_held *take_held(weir_device *device, const void *pointer)
 
 void weir_device_free(weir_device *device, void *pointer)
 {
-    if (device == NULL || pointer == NULL || device->pid != (int)getpid()) {
+    if (device == NULL || pointer == NULL || device->pid != (int)weiri_process_id()) {
         return;
     }
     weiri_held *held = take_held(device, pointer);

@@ -3,10 +3,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "src/host/base/error.h"
 #include "src/host/base/fault.h"
+#include "src/host/base/process.h"
 
 /* In order of preference. */
 static const weiri_transport_ops *const registry[] = { &weiri_ipc_ops, &weiri_ib_ops, &weiri_ofi_ops };
@@ -58,7 +58,7 @@ weir_status weir_transport_find(weir_device *device, const weir_device *peer, we
     if (device == NULL || info == NULL) {
         return weiri_fail_null("weir_transport_find", device == NULL ? "device" : "info");
     }
-    if (device->pid != (int)getpid()) {
+    if (device->pid != (int)weiri_process_id()) {
         return weiri_fail(WEIR_ERR_FORKED, "weir_transport_find: the device belongs to process %d", device->pid);
     }
     weir_status status = weiri_env_read(&env);

@@ -7,15 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include "src/host/base/error.h"
+#include "src/host/base/process.h"
 
 #define NUMBERS 1024u  /* cpu:0 to cpu:1023 */
 #define CUT_THREADS 8u /* threads of a shape that was too large: a grid of blocks on any machine */
 #define CUT_BLOCKS 2u
 
-bool weiri_cpu_is_foreign(const weir_device *device) { return device->pid != (int)getpid(); }
+bool weiri_cpu_is_foreign(const weir_device *device) { return device->pid != (int)weiri_process_id(); }
 
 static uint32_t count(char *reason)
 {

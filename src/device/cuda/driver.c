@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
+#include "src/host/base/process.h"
 #include "src/host/base/turn.h"
 
 #define REASON_BYTES 256
@@ -102,7 +102,7 @@ static void initialise(const char *name)
 static void load_once(const char *name)
 {
     driver.tried = true;
-    driver.process = getpid();
+    driver.process = weiri_process_id();
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         const char *text = dlerror();
@@ -131,7 +131,7 @@ uint32_t weiri_cuda_load(char *reason)
         }
         load_once(env.cuda_library);
     }
-    if (driver.devices > 0 && driver.process != getpid()) {
+    if (driver.devices > 0 && driver.process != weiri_process_id()) {
         snprintf(reason, REASON_BYTES,
                  "the CUDA driver was started by the parent of this fork and does not work in the child");
         goto unlock;

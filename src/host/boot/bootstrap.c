@@ -2,12 +2,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/env.h"
 #include "src/host/base/error.h"
+#include "src/host/base/process.h"
 #include "src/host/boot/bootstrap.h"
 
 #define LEAVE_MS 2000
@@ -23,7 +23,7 @@ weir_status weiri_boot_check(const weir_bootstrap *boot, const char *call)
     if (boot == NULL) {
         return weiri_fail_null(call, "bootstrap");
     }
-    if (boot->pid != getpid()) {
+    if (boot->pid != weiri_process_id()) {
         return weiri_fail(WEIR_ERR_FORKED, "%s: the bootstrap belongs to the parent process %ld", call,
                           (long)boot->pid);
     }
@@ -69,7 +69,7 @@ static weir_status allocate(uint32_t rank, uint32_t size, weir_bootstrap **out)
     }
     weiri_refcount_init(&boot->refs);
     weiri_listener_init(&boot->listener);
-    boot->pid = getpid();
+    boot->pid = weiri_process_id();
     boot->rank = rank;
     boot->size = size;
     boot->peers = (weiri_peer *)weiri_alloc(size, sizeof *boot->peers);
@@ -105,7 +105,7 @@ free_memory:
 /* Frees everything except the service, which has ended or belongs to the parent. */
 static void release(weir_bootstrap *boot)
 {
-    const bool forked = boot->pid != getpid();
+    const bool forked = boot->pid != weiri_process_id();
     while (boot->conns.first != NULL) {
         boot->conns.first->watch = NULL;
         boot->conns.first->fd = forked ? -1 : boot->conns.first->fd; /* the fork has closed it */
@@ -417,7 +417,7 @@ void weiri_bootstrap_put(weir_bootstrap *boot)
     if (!weiri_refcount_put(&boot->refs)) {
         return;
     }
-    if (boot->pid == getpid()) {
+    if (boot->pid == weiri_process_id()) {
         leave(boot);
     } else if (pthread_mutex_trylock(&boot->mutex) == 0) {
         /* In the child of a fork: frees the bootstrap unless the parent's service thread was changing it. */

@@ -14,13 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/auth.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/env.h"
 #include "src/host/base/error.h"
+#include "src/host/base/process.h"
 #include "src/host/boot/launcher.h"
 #include "src/host/boot/pmix_abi.h"
 
@@ -251,7 +251,7 @@ static void finalize(uint32_t count)
 static void finalize_at_end(void)
 {
     weiri_pmix_proc self;
-    if (holder == getpid()) {
+    if (holder == weiri_process_id()) {
         finalize(take_held(&self));
     }
 }
@@ -263,7 +263,7 @@ static void hold(const weiri_pmix_proc *self, uint32_t count)
     identity = *self;
     held += count;
     if (holder == 0 && atexit(finalize_at_end) == 0) {
-        holder = getpid();
+        holder = weiri_process_id();
     }
     (void)pthread_mutex_unlock(&shared_mutex);
 }

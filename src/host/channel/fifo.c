@@ -20,15 +20,6 @@
 #define HEAD_IN_CELL 64u
 #define SLOTS_OFFSET (2u * WEIR_CELL_BYTES)
 
-/* Number of forks between the first process and this one. A poll compares it, which is cheaper than getpid. */
-static uint32_t generation;
-static pthread_once_t generation_once = PTHREAD_ONCE_INIT;
-static int generation_error;
-
-static void count_fork(void) { generation++; }
-
-static void count_forks(void) { generation_error = pthread_atfork(NULL, NULL, count_fork); }
-
 static weir_status check_opts(const weir_fifo_opts *opts, weir_fifo_opts *options)
 {
     if (!WEIRI_OPTS_OK(opts)) {
@@ -79,10 +70,6 @@ weir_status weir_fifo_create(weir_comm *comm, const weir_fifo_opts *opts, weir_f
     if (status != WEIR_OK) {
         return status;
     }
-    (void)pthread_once(&generation_once, count_forks);
-    if (generation_error != 0) {
-        return weiri_fail_errno(generation_error, "weir_fifo_create: pthread_atfork");
-    }
     weir_fifo *fifo = (weir_fifo *)weiri_alloc(1, sizeof *fifo);
     if (fifo == NULL) {
         return weiri_fail_nomem("weir_fifo_create");
@@ -99,7 +86,6 @@ weir_status weir_fifo_create(weir_comm *comm, const weir_fifo_opts *opts, weir_f
         }
     }
     fifo->comm = comm;
-    fifo->generation = generation;
     fifo->end = options.end;
     fifo->count = options.slots;
     fifo->tail = (uint64_t *)(void *)((char *)fifo->block->host_pointer + TAIL_OFFSET);
@@ -174,7 +160,7 @@ weir_status weir_fifo_poll(weir_fifo *fifo, weir_request *out)
     if (fifo == NULL || out == NULL) {
         return weiri_fail_null("weir_fifo_poll", fifo == NULL ? "fifo" : "out");
     }
-    const bool forked = fifo->generation != generation;
+    const bool forked = weiri_comm_forked(fifo->comm);
     if (!forked && weiri_fifo_take(fifo, out, &ticket)) {
         return WEIR_OK;
     }

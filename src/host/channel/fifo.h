@@ -17,7 +17,6 @@ struct weir_fifo {
     uint64_t *tail;
     const uint64_t *slots;
     uint32_t count;
-    uint32_t generation; /* of the process that made it */
     uint32_t empty;      /* polls since the last check of the communicator */
     uint64_t next;       /* position of the next request to take */
 };

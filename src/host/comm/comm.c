@@ -17,6 +17,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
+#include "src/host/base/process.h"
 #include "src/host/boot/boot.h"
 #include "src/host/comm/comm.h"
 #include "src/host/comm/domain.h"
@@ -68,8 +69,8 @@ static void process_identity(uint8_t process[16])
     static pid_t owner;
     (void)pthread_once(&once, watch_fork);
     lock_identity();
-    if (owner != getpid()) {
-        owner = getpid();
+    if (owner != weiri_process_id()) {
+        owner = weiri_process_id();
         randombytes_buf(identity, sizeof identity);
     }
     memcpy(process, identity, sizeof identity);
@@ -83,7 +84,7 @@ static void describe_end(weir_comm *comm)
     host_identity(end->process, end->host);
     end->rank = comm->rank;
     end->works = UINT8_MAX;
-    end->pid = (uint64_t)getpid();
+    end->pid = (uint64_t)weiri_process_id();
     end->pid_space = namespace_inode("/proc/self/ns/pid");
     end->net_space = namespace_inode("/proc/self/ns/net");
     memcpy(end->device_uuid, comm->device->info.uuid, sizeof end->device_uuid);
@@ -383,7 +384,7 @@ bool weiri_comm_logs_first(weir_comm *comm, uint32_t peer, uint32_t what)
 
 void weiri_comm_get(weir_comm *comm) { weiri_refcount_get(&comm->refs); }
 
-bool weiri_comm_forked(const weir_comm *comm) { return comm->end.pid != (uint64_t)getpid(); }
+bool weiri_comm_forked(const weir_comm *comm) { return comm->end.pid != (uint64_t)weiri_process_id(); }
 
 weir_status weiri_comm_check(const char *object, weir_comm *comm, const char *call)
 {

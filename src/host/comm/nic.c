@@ -4,10 +4,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "src/device/kernels/port_channel.h"
 #include "src/host/base/error.h"
+#include "src/host/base/process.h"
 #include "src/transport/transport.h"
 #include "weir/device/impl/spin.h"
 
@@ -218,7 +218,7 @@ weir_status weir_nic_check(weir_device *device, weir_nic_report report, void *co
     if (device == NULL || report == NULL) {
         return weiri_fail_null("weir_nic_check", device == NULL ? "device" : "report");
     }
-    if (device->pid != (int)getpid()) {
+    if (device->pid != (int)weiri_process_id()) {
         return weiri_fail(WEIR_ERR_FORKED, "weir_nic_check: the device belongs to process %d", device->pid);
     }
     weir_status status = weiri_env_read(&env);
