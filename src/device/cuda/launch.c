@@ -1,5 +1,6 @@
 /* launch.c - kernels on GPUs: users' kernels, known to the CUDA runtime of their program, and weir's own kernels, whose
- * modules libweir carries. A device has a table of the loaded kernels with the driver's function of each. */
+ * modules libweir carries. A device has a table of the loaded kernels with the driver's function of each. Kernels are
+ * found by their addresses: weir has more than a hundred, and each launch looks. */
 #include "src/device/cuda/driver.h"
 
 #include <limits.h>
@@ -11,38 +12,62 @@
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 
+#define KERNELS_LEAST 512u /* rows of a table */
+
 /* ---- the table ------------------------------------------------------------------------------------------ */
+
+/* Where the kernel is in `rows`, or the free row where it belongs. Fewer than half of the rows are in use. */
+static weiri_cuda_kernel *row_of(weiri_cuda_kernel *rows, size_t capacity, const weir_kernel *kernel)
+{
+    size_t at = (size_t)((uintptr_t)kernel / 8 * 0x9e3779b97f4a7c15u >> 32) & (capacity - 1);
+    while (rows[at].kernel != NULL && rows[at].kernel != kernel) {
+        at = (at + 1) & (capacity - 1);
+    }
+    return &rows[at];
+}
 
 static bool find_kernel(weiri_cuda_device *native, const weir_kernel *kernel, weiri_cuda_kernel *out)
 {
     bool found = false;
     pthread_mutex_lock(&native->kernels_lock);
-    for (size_t i = 0; i < native->kernel_count && !found; i++) {
-        if (native->kernels[i].kernel == kernel) {
-            *out = native->kernels[i];
-            found = true;
-        }
+    if (native->kernel_capacity != 0) {
+        *out = *row_of(native->kernels, native->kernel_capacity, kernel);
+        found = out->kernel != NULL;
     }
     pthread_mutex_unlock(&native->kernels_lock);
     return found;
+}
+
+static weir_status double_table(weiri_cuda_device *native)
+{
+    const size_t capacity = native->kernel_capacity == 0 ? KERNELS_LEAST : native->kernel_capacity * 2;
+    weiri_cuda_kernel *rows = (weiri_cuda_kernel *)weiri_alloc(capacity, sizeof *rows);
+    if (rows == NULL) {
+        return weiri_fail_nomem("gpu: kernel table");
+    }
+    for (size_t i = 0; i < native->kernel_capacity; i++) {
+        if (native->kernels[i].kernel != NULL) {
+            *row_of(rows, capacity, native->kernels[i].kernel) = native->kernels[i];
+        }
+    }
+    weiri_free(native->kernels);
+    native->kernels = rows;
+    native->kernel_capacity = capacity;
+    return WEIR_OK;
 }
 
 static weir_status remember_kernel(weiri_cuda_device *native, const weiri_cuda_kernel *loaded)
 {
     weir_status status = WEIR_OK;
     pthread_mutex_lock(&native->kernels_lock);
-    if (native->kernel_count == native->kernel_capacity) {
-        size_t capacity = native->kernel_capacity == 0 ? 16 : native->kernel_capacity * 2;
-        weiri_cuda_kernel *kernels = weiri_realloc(native->kernels, capacity * sizeof *kernels);
-        if (kernels == NULL) {
-            status = weiri_fail_nomem("gpu: kernel table");
-            goto unlock;
-        }
-        native->kernels = kernels;
-        native->kernel_capacity = capacity;
+    if (2 * (native->kernel_count + 1) > native->kernel_capacity) {
+        status = double_table(native);
     }
-    native->kernels[native->kernel_count++] = *loaded;
-unlock:
+    if (status == WEIR_OK) {
+        weiri_cuda_kernel *row = row_of(native->kernels, native->kernel_capacity, loaded->kernel);
+        native->kernel_count += row->kernel == NULL;
+        *row = *loaded;
+    }
     pthread_mutex_unlock(&native->kernels_lock);
     return status;
 }
@@ -64,8 +89,7 @@ static void warn_of_local_memory(const weir_device *device, const weir_kernel *k
 }
 
 /* Loads a function, in the entered context, and adds it to the table. The table is not locked while the function loads:
- * launches of loaded kernels go on. Two threads that load the same kernel at once leave two equal rows, which is
- * harmless. */
+ * launches of loaded kernels go on. Two threads may load the same kernel at once. */
 static weir_status add_kernel(weir_device *device, const weir_kernel *kernel, CUfunction function,
                               weiri_cuda_kernel *out)
 {
