@@ -102,6 +102,9 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
 {
     const bool twice = ((REDUCTIONS | 1u << WEIR_BROADCAST) >> work->kind & 1) != 0;
     const uint32_t limit = weiri_choice_limit(collective);
+    if (limit == 0) {
+        return false;
+    }
     const bool pair = collective->device.ranks <= 2;
     const uint64_t least = work->kind != WEIR_REDUCE_SCATTER ? 38 : pair ? 48 : 72;
     const bool many = work->kind == WEIR_REDUCE_SCATTER && !pair && limit > 16;
@@ -113,7 +116,7 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
                           : zero_copy                 ? (twice ? reduced : moved)
                           : twice                     ? joined
                                                       : 600;
-    return limit != 0 && work->bytes > limit * (most << 10);
+    return work->bytes > limit * (most << 10);
 }
 
 /* The most bytes of a piece that lines carry in the time of slots directly between buffers of users, on H200 without an
