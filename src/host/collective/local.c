@@ -130,7 +130,7 @@ weir_status weiri_local_move(const weir_collective *collective, const weiri_step
     weir_collective_move *m = &args->move;
     const uint32_t columns = weir_slots_columns(step->call.blocks);
     set_what(step, &m->what);
-    for (uint32_t k = 0; k < collective->device.ranks; k++) {
+    for (uint32_t k = 0; k < collective->device.ranks && step->call.form == WEIR_FORM_SLOTS; k++) {
         m->send_range[k] = weir_slots_range(m->send_bytes[k], columns);
         m->recv_range[k] = weir_slots_range(m->recv_bytes[k], columns);
     }
