@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""Instructions on the host of an eager call of 1 KiB, without the driver's: call_instructions.py VALGRIND PROGRAM DRIVER.
+
+The bounds are a tenth above the counts of 2026-11-28, with gcc 12 -O2. A system call counts as one instruction, so system
+calls are counted by themselves. One is left: the clock, which valgrind reads by a system call.
+"""
+import os
+import re
+import subprocess
+import sys
+
+VALGRIND, PROGRAM, DRIVER = sys.argv[1:]
+MOST = {"launch": 770, "allreduce": 2470, "all_to_all": 2540}
+SYSTEM_CALLS = 1
+if VALGRIND.endswith("-NOTFOUND"):
+    print("valgrind is not installed")
+    sys.exit(77)
+
+
+def count(operation, calls):
+    command = [VALGRIND, "--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=eager_calls",
+               "--collect-systime=yes", PROGRAM, operation, str(calls)]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env=dict(os.environ, WEIR_CUDA_LIBRARY=DRIVER))
+    found = re.search(r"Collected\s*:\s*(\d+)\s+(\d+)", result.stdout)
+    if result.returncode != 0 or found is None:
+        sys.exit(f"{' '.join(command)}:\n{result.stdout}")
+    return int(found.group(1)), int(found.group(2))
+
+
+failed = False
+for operation, most in MOST.items():
+    few, many = count(operation, 100), count(operation, 1100)
+    each = (many[0] - few[0]) / 1000
+    asks = (many[1] - few[1]) / 1000
+    print(f"{operation}: {each:.0f} instructions and {asks:.2f} system calls, at most {most} and {SYSTEM_CALLS}")
+    failed = failed or not 200 < each <= most or round(asks) > SYSTEM_CALLS
+sys.exit(1 if failed else 0)

@@ -1,0 +1,251 @@
+// Kernels of the GPU backend, over a driver whose kernels do nothing: which function a launch names, and how many calls
+// of the driver an operation makes. Needs no GPU.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "weir/collective.h"
+#include "weir/device/kernel.h"
+#include "weir/weir.h"
+
+#include "test/cuda/fake_cuda.h"
+
+extern "C" {
+#include "src/host/base/alloc.h"
+}
+
+namespace {
+
+// libweir reads the variable when it first looks for GPUs.
+const int fake_library = setenv("WEIR_CUDA_LIBRARY", WEIRT_FAKE_CUDA, 1);
+
+constexpr weir_shape shape = { 1, 32 };
+constexpr uint32_t args[4] = {};
+
+// What the CUDA runtime would say of the kernel that is loaded next.
+thread_local void *next_function;
+thread_local int next_error;
+
+int give(void **function)
+{
+    *function = next_function;
+    return next_error;
+}
+
+void *function_of(size_t i) { return reinterpret_cast<void *>(static_cast<uintptr_t>(0x100000 + 16 * i)); }
+
+struct kernels {
+    explicit kernels(size_t count) : all(count)
+    {
+        for (weir_kernel &kernel : all) {
+            kernel.version = WEIR_DEV_VERSION;
+            kernel.args_bytes = sizeof args;
+            kernel.name = "of_a_test";
+            kernel.gpu = give;
+        }
+    }
+    std::vector<weir_kernel> all;
+};
+
+class Gpu : public ::testing::Test {
+protected:
+    void SetUp() override { ASSERT_EQ(weir_device_open("gpu:0", nullptr, &device), WEIR_OK) << weir_last_error(); }
+    void TearDown() override { weir_device_close(device); }
+
+    void load(const weir_kernel &kernel, size_t number)
+    {
+        next_function = function_of(number);
+        next_error = 0;
+        ASSERT_EQ(weir_kernel_load(device, &kernel), WEIR_OK) << weir_last_error();
+    }
+    void expect_launch(const weir_kernel &kernel, size_t number)
+    {
+        ASSERT_EQ(weir_launch(device, &kernel, shape, args, nullptr, nullptr), WEIR_OK) << weir_last_error();
+        ASSERT_EQ(fake_cuda_launched(), function_of(number));
+    }
+
+    weir_device *device = nullptr;
+};
+
+TEST_F(Gpu, EachKernelLaunchesItsOwnFunction)
+{
+    const kernels k(3000); // the table doubles several times
+    for (size_t i = 0; i < k.all.size(); i++) {
+        load(k.all[i], i);
+        expect_launch(k.all[i / 2], i / 2);
+    }
+    for (size_t i = 0; i < k.all.size(); i++) {
+        const size_t at = i * 1009 % k.all.size();
+        expect_launch(k.all[at], at);
+    }
+}
+
+TEST_F(Gpu, KernelsLoadWhileOthersAreLaunched)
+{
+    const kernels k(2000);
+    const size_t before = 100;
+    for (size_t i = 0; i < before; i++) {
+        load(k.all[i], i);
+    }
+    std::thread loader([&] {
+        for (size_t i = before; i < k.all.size(); i++) {
+            load(k.all[i], i);
+            expect_launch(k.all[i], i);
+        }
+    });
+    for (size_t i = 0; i < 20000; i++) {
+        expect_launch(k.all[i % before], i % before);
+    }
+    loader.join();
+}
+
+// Two threads that load the same kernels leave one row of each.
+TEST_F(Gpu, TwoThreadsMayLoadTheSameKernel)
+{
+    const kernels k(500);
+    std::array<std::thread, 2> threads;
+    for (std::thread &thread : threads) {
+        thread = std::thread([&] {
+            for (size_t i = 0; i < k.all.size(); i++) {
+                load(k.all[i], i);
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    for (size_t i = 0; i < k.all.size(); i++) {
+        expect_launch(k.all[i], i);
+    }
+}
+
+TEST_F(Gpu, AKernelThatCannotBeLoadedIsTriedAgain)
+{
+    const kernels k(1);
+    next_error = 98;
+    next_function = nullptr;
+    EXPECT_EQ(weir_kernel_load(device, k.all.data()), WEIR_ERR_DEVICE);
+    EXPECT_STREQ(weir_last_error(), "weir_kernel_load: gpu:0: kernel of_a_test: CUDA runtime error 98");
+    EXPECT_EQ(weir_launch(device, k.all.data(), shape, args, nullptr, nullptr), WEIR_ERR_DEVICE);
+    load(k.all[0], 7);
+    expect_launch(k.all[0], 7);
+}
+
+// The kernel that needs a longer table than memory allows fails; those before it work, and it does once there is
+// memory.
+TEST_F(Gpu, ATableThatCannotGrowStaysAsItIs)
+{
+    const kernels k(3000);
+    size_t failed = 0;
+    for (size_t i = 0; i < k.all.size(); i++) {
+        next_function = function_of(i);
+        next_error = 0;
+        (void)weiri_alloc_fail_nth(1);
+        const weir_status status = weir_kernel_load(device, &k.all[i]);
+        (void)weiri_alloc_fail_nth(0);
+        if (status != WEIR_OK) {
+            failed++;
+            ASSERT_EQ(status, WEIR_ERR_NOMEM) << weir_last_error();
+            expect_launch(k.all[i / 2], i / 2);
+            load(k.all[i], i);
+        }
+        expect_launch(k.all[i], i);
+    }
+    EXPECT_GT(failed, 0u);
+    EXPECT_LT(failed, 8u);
+}
+
+#if defined(WEIRT_NVCC)
+
+struct rank {
+    weir_bootstrap *boot = nullptr;
+    weir_device *device = nullptr;
+    weir_comm *comm = nullptr;
+    weir_collective *collective = nullptr;
+    void *stream = nullptr;
+    std::string error;
+};
+
+bool open(rank *r, const char *id, uint32_t number)
+{
+    char name[16];
+    std::snprintf(name, sizeof name, "gpu:%u", number);
+    const bool fine = weir_bootstrap_create(id, number, 2, nullptr, &r->boot) == WEIR_OK &&
+                      weir_device_open(name, nullptr, &r->device) == WEIR_OK &&
+                      weir_comm_create(r->boot, r->device, nullptr, &r->comm) == WEIR_OK &&
+                      weir_collective_create(r->comm, nullptr, &r->collective) == WEIR_OK &&
+                      weir_stream_create(r->device, &r->stream) == WEIR_OK;
+    r->error = fine ? "" : weir_last_error();
+    return fine;
+}
+
+void close(rank *r)
+{
+    weir_collective_destroy(r->collective);
+    weir_stream_destroy(r->device, r->stream);
+    weir_comm_destroy(r->comm);
+    weir_device_close(r->device);
+    weir_bootstrap_destroy(r->boot);
+}
+
+weir_status call(const rank *r, int operation, const void *send, void *recv)
+{
+    switch (operation) {
+    case 0:
+        return weir_allreduce(r->collective, send, recv, 512, WEIR_F16, WEIR_SUM, r->stream);
+    case 1:
+        return weir_allgather(r->collective, send, recv, 256, WEIR_F16, r->stream);
+    case 2:
+        return weir_reduce_scatter(r->collective, send, recv, 256, WEIR_F16, WEIR_SUM, r->stream);
+    case 3:
+        return weir_all_to_all(r->collective, send, recv, 256, WEIR_F16, r->stream);
+    default:
+        return weir_broadcast(r->collective, send, recv, 512, WEIR_F16, 0, r->stream);
+    }
+}
+
+// A small eager call enters the context, launches and leaves it: five calls of the driver. Nothing asks a stream or an
+// event.
+TEST(Calls, ASmallCollectiveMakesFiveCallsOfTheDriver)
+{
+    weir_unique_id id;
+    ASSERT_EQ(weir_unique_id_create(nullptr, &id), WEIR_OK) << weir_last_error();
+    std::array<rank, 2> ranks;
+    std::array<std::thread, 2> threads;
+    std::array<std::array<unsigned, 10>, 2> counts = {};
+    for (uint32_t i = 0; i < 2; i++) {
+        threads[i] = std::thread([&, i] {
+            alignas(16) char data[2][1024] = {};
+            bool fine = open(&ranks[i], id.text, i);
+            for (int operation = 0; operation < 5 && fine; operation++) {
+                fine = call(&ranks[i], operation, data[0], data[1]) == WEIR_OK;
+                const unsigned calls = fake_cuda_calls();
+                const unsigned launches = fake_cuda_launches();
+                fine = fine && call(&ranks[i], operation, data[0], data[1]) == WEIR_OK;
+                counts[i][2 * operation] = fake_cuda_calls() - calls;
+                counts[i][2 * operation + 1] = fake_cuda_launches() - launches;
+            }
+            ranks[i].error = fine ? "" : weir_last_error();
+            close(&ranks[i]);
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        EXPECT_EQ(ranks[i].error, "");
+        for (size_t operation = 0; operation < 5; operation++) {
+            EXPECT_EQ(counts[i][2 * operation], 5u) << "operation " << operation;
+            EXPECT_EQ(counts[i][2 * operation + 1], 1u) << "operation " << operation;
+        }
+    }
+}
+
+#endif
+
+} // namespace
