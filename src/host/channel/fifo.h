@@ -17,8 +17,8 @@ struct weir_fifo {
     uint64_t *tail;
     const uint64_t *slots;
     uint32_t count;
-    uint32_t empty;      /* polls since the last check of the communicator */
-    uint64_t next;       /* position of the next request to take */
+    uint32_t empty; /* polls since the last check of the communicator */
+    uint64_t next;  /* position of the next request to take */
 };
 
 /* Takes the next request and sets *ticket to its ticket; false if there is none. */
