@@ -343,15 +343,18 @@ static weir_status cuda_stream_wait(weir_device *device, void *stream, uint64_t 
     return status;
 }
 
+/* Also forgets a stream whose context cannot be entered any more. */
 static void cuda_stream_destroy(weir_device *device, void *stream)
 {
     CUstreamCaptureMode mode;
-    if (weiri_cuda_enter(device, &mode) != WEIR_OK) {
-        return;
+    const bool entered = weiri_cuda_enter(device, &mode) == WEIR_OK;
+    if (entered) {
+        (void)weiri_cuda_poll(device, "stream_destroy", stream, weiri_deadline(device->kernel_timeout_ms));
     }
-    (void)weiri_cuda_poll(device, "stream_destroy", stream, weiri_deadline(device->kernel_timeout_ms));
     weiri_cuda_stream_end(device, stream);
-    weiri_cuda_leave(mode);
+    if (entered) {
+        weiri_cuda_leave(mode);
+    }
 }
 
 static weir_status cuda_event_create(weir_device *device, void **out)

@@ -179,7 +179,7 @@ weir_status weiri_cuda_launch(weir_device *device, const weir_kernel *kernel, we
 /* Streams of few multiprocessors, in cuda/limited.c; contracts in device.h. */
 weir_status weiri_cuda_stream_create_limited(weir_device *device, const weir_stream_limits *limits, void **out);
 uint32_t weiri_cuda_stream_multiprocessors(weir_device *device, void *stream);
-/* Destroys an idle stream of any kind, in the entered context. */
+/* Destroys an idle stream of any kind. */
 void weiri_cuda_stream_end(weir_device *device, CUstream stream);
 
 /* Memory ops, in cuda/memory.c and cuda/share.c; contracts in device.h. */
