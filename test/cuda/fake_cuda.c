@@ -8,111 +8,159 @@
 #include <unistd.h>
 
 #include "src/device/cuda/driver.h"
+#include "test/cuda/fake_cuda_call.h"
 
 #define GPUS 2
 #define GRANULARITY ((size_t)2 << 20)
+#define MULTIPROCESSORS 132u
+#define GROUP 8u /* multiprocessors that a stream of few takes at once */
 
 static _Thread_local unsigned launches;
 static _Thread_local const void *launched;
+static _Thread_local unsigned depth;
+static _Thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+static atomic_long alive;
 static atomic_uintptr_t last_object = 4096; /* streams, events, functions: numbers that nobody dereferences */
-
-CUresult fake_cuda_success(void); /* in fake_cuda_rest.c */
 
 unsigned fake_cuda_launches(void) { return launches; }
 
 const void *fake_cuda_launched(void) { return launched; }
 
+long fake_cuda_alive(void) { return atomic_load(&alive); }
+
+unsigned fake_cuda_inside(void) { return depth + (mode != CU_STREAM_CAPTURE_MODE_GLOBAL); }
+
 static void *new_object(void) { return (void *)(atomic_fetch_add(&last_object, 16) + 16); }
+
+/* The object belongs to the caller, who ends it by a call. */
+static void *new_owned(void)
+{
+    atomic_fetch_add(&alive, 1);
+    return new_object();
+}
+
+static CUresult end_owned(void)
+{
+    fake_cuda_count();
+    atomic_fetch_sub(&alive, 1);
+    return CUDA_SUCCESS;
+}
 
 /* ---- devices ------------------------------------------------------------------------------------------------- */
 
 CUresult cuDriverGetVersion(int *version)
 {
-    *version = CUDA_VERSION;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *version = CUDA_VERSION;
+    }
+    return result;
 }
 
 CUresult cuGetErrorName(CUresult error, const char **name)
 {
+    fake_cuda_count();
     *name = error == CUDA_SUCCESS ? "CUDA_SUCCESS" : "CUDA_ERROR_OF_A_TEST";
-    return fake_cuda_success();
+    return CUDA_SUCCESS;
 }
 
 CUresult cuGetErrorString(CUresult error, const char **text)
 {
+    fake_cuda_count();
     *text = error == CUDA_SUCCESS ? "no error" : "an error of a test";
-    return fake_cuda_success();
+    return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetCount(int *count)
 {
-    *count = GPUS;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *count = GPUS;
+    }
+    return result;
 }
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
-    *device = ordinal;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *device = ordinal;
+    }
+    return result;
 }
 
 CUresult cuDeviceGetName(char *name, int bytes, CUdevice device)
 {
     (void)device;
-    strncpy(name, "fake GPU", (size_t)bytes);
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        strncpy(name, "fake GPU", (size_t)bytes);
+    }
+    return result;
 }
 
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
-    memset(uuid, 0, sizeof *uuid);
-    uuid->bytes[0] = (char)(device + 1);
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        memset(uuid, 0, sizeof *uuid);
+        uuid->bytes[0] = (char)(device + 1);
+    }
+    return result;
 }
 
 CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device)
 {
     (void)device;
-    *bytes = (size_t)1 << 36;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *bytes = (size_t)1 << 36;
+    }
+    return result;
 }
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
-    switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        *value = 132;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        *value = 1024;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
-        *value = 2048;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
-        *value = 32;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR:
-        *value = 65536;
-        break;
-    case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
-        *value = device;
-        break;
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
-        *value = 0;
-        break;
-    default:
-        *value = 1;
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        switch (attribute) {
+        case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+            *value = MULTIPROCESSORS;
+            break;
+        case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+            *value = 1024;
+            break;
+        case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
+            *value = 2048;
+            break;
+        case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
+            *value = 32;
+            break;
+        case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR:
+            *value = 65536;
+            break;
+        case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
+            *value = device;
+            break;
+        case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+            *value = 0;
+            break;
+        default:
+            *value = 1;
+        }
     }
-    return fake_cuda_success();
+    return result;
 }
 
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 {
     (void)device;
     (void)peer;
-    *can = 1;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *can = 1;
+    }
+    return result;
 }
 
 CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice from, CUdevice to)
@@ -120,22 +168,64 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CU
     (void)attribute;
     (void)from;
     (void)to;
-    *value = 1;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *value = 1;
+    }
+    return result;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     (void)device;
-    *context = (CUcontext)new_object();
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *context = (CUcontext)new_object();
+    }
+    return result;
+}
+
+CUresult cuCtxPushCurrent(CUcontext context)
+{
+    (void)context;
+    const CUresult result = fake_cuda_enter();
+    depth += result == CUDA_SUCCESS;
+    return result;
+}
+
+CUresult cuCtxPopCurrent(CUcontext *context)
+{
+    fake_cuda_count();
+    depth--;
+    *context = NULL;
+    return CUDA_SUCCESS;
+}
+
+/* Fails only for a thread that enters. */
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *with)
+{
+    CUresult result = CUDA_SUCCESS;
+    if (*with == CU_STREAM_CAPTURE_MODE_RELAXED) {
+        result = fake_cuda_enter();
+    } else {
+        fake_cuda_count();
+    }
+    if (result == CUDA_SUCCESS) {
+        const CUstreamCaptureMode before = mode;
+        mode = *with;
+        *with = before;
+    }
+    return result;
 }
 
 CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
 {
     (void)limit;
-    *value = 1024;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *value = 1024;
+    }
+    return result;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
@@ -145,17 +235,63 @@ CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp 
 {
     (void)prop;
     (void)option;
-    *bytes = GRANULARITY;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *bytes = GRANULARITY;
+    }
+    return result;
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
                      unsigned long long flags)
 {
+    (void)bytes;
     (void)prop;
     (void)flags;
-    *handle = bytes;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *handle = (CUmemGenericAllocationHandle)(uintptr_t)new_owned();
+    }
+    return result;
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *pointer)
+{
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        (void)new_owned();
+        *handle = (CUmemGenericAllocationHandle)(uintptr_t)pointer;
+    }
+    return result;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    (void)handle;
+    return end_owned();
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+{
+    (void)handle;
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        memset(prop, 0, sizeof *prop);
+        prop->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        prop->requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    }
+    return result;
+}
+
+/* Each address is the beginning of an allocation. */
+CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)
+{
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *base = pointer;
+        *bytes = GRANULARITY;
+    }
+    return result;
 }
 
 CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignment, CUdeviceptr wished,
@@ -164,11 +300,15 @@ CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignmen
     (void)alignment;
     (void)wished;
     (void)flags;
-    (void)fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    (void)new_owned();
     *pointer = (CUdeviceptr)(uintptr_t)memory;
     return CUDA_SUCCESS;
 }
@@ -176,7 +316,29 @@ CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignmen
 CUresult cuMemAddressFree(CUdeviceptr pointer, size_t bytes)
 {
     (void)munmap((void *)(uintptr_t)pointer, bytes);
-    return fake_cuda_success();
+    return end_owned();
+}
+
+CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags)
+{
+    (void)pointer;
+    (void)bytes;
+    (void)offset;
+    (void)handle;
+    (void)flags;
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        (void)new_owned();
+    }
+    return result;
+}
+
+CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
+{
+    (void)pointer;
+    (void)bytes;
+    return end_owned();
 }
 
 CUresult cuMemExportToShareableHandle(void *handle, CUmemGenericAllocationHandle memory, CUmemAllocationHandleType type,
@@ -185,51 +347,80 @@ CUresult cuMemExportToShareableHandle(void *handle, CUmemGenericAllocationHandle
     (void)memory;
     (void)type;
     (void)flags;
-    (void)fake_cuda_success();
-    const int fd = memfd_create("fake_cuda", MFD_CLOEXEC);
-    memcpy(handle, &fd, sizeof fd);
-    return fd < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    const CUresult result = fake_cuda_begin();
+    const int fd = result == CUDA_SUCCESS ? memfd_create("fake_cuda", MFD_CLOEXEC) : -1;
+    if (fd >= 0) {
+        memcpy(handle, &fd, sizeof fd);
+    }
+    return result == CUDA_SUCCESS && fd < 0 ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
+CUresult cuMemHostRegister(void *host, size_t bytes, unsigned flags)
+{
+    (void)host;
+    (void)bytes;
+    (void)flags;
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        (void)new_owned();
+    }
+    return result;
+}
+
+CUresult cuMemHostUnregister(void *host)
+{
+    (void)host;
+    return end_owned();
 }
 
 CUresult cuMemHostGetDevicePointer(CUdeviceptr *pointer, void *host, unsigned flags)
 {
     (void)flags;
-    *pointer = (CUdeviceptr)(uintptr_t)host;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *pointer = (CUdeviceptr)(uintptr_t)host;
+    }
+    return result;
 }
 
-/* All memory is the GPU's own. */
+/* All memory is that of GPU 0. */
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **values, CUdeviceptr pointer)
 {
-    for (unsigned i = 0; i < count; i++) {
-        const uint64_t word = attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? (uint64_t)CU_MEMORYTYPE_DEVICE
-                              : attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ||
-                                      attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
-                                      attributes[i] == CU_POINTER_ATTRIBUTE_BUFFER_ID
-                                  ? (uint64_t)pointer
-                              : attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE ? (uint64_t)1 << 30
-                                                                                 : 0;
-        const bool narrow = attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ||
-                            attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ||
-                            attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED ||
-                            attributes[i] == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE;
+    const CUresult result = fake_cuda_begin();
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        const CUpointer_attribute which = attributes[i];
+        const bool address = which == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ||
+                             which == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR || which == CU_POINTER_ATTRIBUTE_BUFFER_ID;
+        const uint64_t word = which == CU_POINTER_ATTRIBUTE_MEMORY_TYPE  ? (uint64_t)CU_MEMORYTYPE_DEVICE
+                              : which == CU_POINTER_ATTRIBUTE_RANGE_SIZE ? (uint64_t)1 << 30
+                              : address                                  ? (uint64_t)pointer
+                                                                         : 0;
+        const bool narrow = which == CU_POINTER_ATTRIBUTE_MEMORY_TYPE || which == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ||
+                            which == CU_POINTER_ATTRIBUTE_IS_MANAGED ||
+                            which == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE;
         memcpy(values[i], &word, narrow ? sizeof(uint32_t) : sizeof word);
     }
-    return fake_cuda_success();
+    return result;
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     (void)stream;
-    memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
+    }
+    return result;
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream)
 {
     (void)stream;
-    memset((void *)(uintptr_t)to, value, bytes);
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        memset((void *)(uintptr_t)to, value, bytes);
+    }
+    return result;
 }
 
 /* ---- streams and kernels --------------------------------------------------------------------------------------- */
@@ -237,8 +428,17 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUst
 CUresult cuStreamCreate(CUstream *stream, unsigned flags)
 {
     (void)flags;
-    *stream = (CUstream)new_object();
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *stream = (CUstream)new_owned();
+    }
+    return result;
+}
+
+CUresult cuStreamDestroy(CUstream stream)
+{
+    (void)stream;
+    return end_owned();
 }
 
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
@@ -249,45 +449,102 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *statu
     (void)graph;
     (void)dependencies;
     (void)count;
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    }
+    return result;
 }
 
 CUresult cuEventCreate(CUevent *event, unsigned flags)
 {
     (void)flags;
-    *event = (CUevent)new_object();
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *event = (CUevent)new_owned();
+    }
+    return result;
+}
+
+CUresult cuEventDestroy(CUevent event)
+{
+    (void)event;
+    return end_owned();
 }
 
 CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to)
 {
     (void)from;
     (void)to;
-    *ms = 0;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *ms = 1;
+    }
+    return result;
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+    (void)stream;
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *graph = (CUgraph)new_owned();
+    }
+    return result;
+}
+
+CUresult cuGraphDestroy(CUgraph graph)
+{
+    (void)graph;
+    return end_owned();
+}
+
+CUresult cuGraphInstantiate(CUgraphExec *made, CUgraph graph, unsigned long long flags)
+{
+    (void)graph;
+    (void)flags;
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *made = (CUgraphExec)new_owned();
+    }
+    return result;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec graph)
+{
+    (void)graph;
+    return end_owned();
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
     (void)image;
-    *module = (CUmodule)new_object();
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *module = (CUmodule)new_object();
+    }
+    return result;
 }
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
     (void)module;
     (void)name;
-    *function = (CUfunction)new_object();
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *function = (CUfunction)new_object();
+    }
+    return result;
 }
 
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
 {
     (void)function;
-    *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0;
+    }
+    return result;
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t bytes)
@@ -295,8 +552,11 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction fun
     (void)function;
     (void)threads;
     (void)bytes;
-    *blocks = 1;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *blocks = 1;
+    }
+    return result;
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
@@ -304,7 +564,71 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
     (void)config;
     (void)params;
     (void)extra;
-    launches++;
-    launched = (const void *)function;
-    return fake_cuda_success();
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        launches++;
+        launched = (const void *)function;
+    }
+    return result;
 }
+
+#if CUDA_VERSION >= 12050
+
+/* ---- streams of few multiprocessors ---------------------------------------------------------------------------- */
+
+CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, CUdevResourceType type)
+{
+    (void)device;
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        memset(resource, 0, sizeof *resource);
+        resource->type = type;
+        resource->sm.smCount = MULTIPROCESSORS;
+    }
+    return result;
+}
+
+CUresult cuDevSmResourceSplitByCount(CUdevResource *groups, unsigned *count, const CUdevResource *input,
+                                     CUdevResource *rest, unsigned flags, unsigned least)
+{
+    (void)flags;
+    (void)least;
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *count = MULTIPROCESSORS / GROUP;
+        for (unsigned i = 0; i < *count; i++) {
+            groups[i] = *input;
+            groups[i].sm.smCount = GROUP;
+        }
+        *rest = *input;
+        rest->sm.smCount = MULTIPROCESSORS % GROUP;
+    }
+    return result;
+}
+
+CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc description, CUdevice device, unsigned flags)
+{
+    (void)description;
+    (void)device;
+    (void)flags;
+    const CUresult result = fake_cuda_begin();
+    if (result == CUDA_SUCCESS) {
+        *context = (CUgreenCtx)new_owned();
+    }
+    return result;
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx context)
+{
+    (void)context;
+    return end_owned();
+}
+
+CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx context, unsigned flags, int priority)
+{
+    (void)context;
+    (void)priority;
+    return cuStreamCreate(stream, flags);
+}
+
+#endif

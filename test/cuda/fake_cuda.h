@@ -1,5 +1,5 @@
 /* fake_cuda.h - a CUDA driver for machines without a GPU: libfake_cuda.so, as WEIR_CUDA_LIBRARY. It has two GPUs. Their
- * memory is the host's, copies and fills happen at once, and kernels do nothing. It counts the calls of each thread. */
+ * memory is the host's, copies and fills happen at once, and kernels do nothing. */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 
@@ -12,6 +12,20 @@ unsigned fake_cuda_calls(void);
 unsigned fake_cuda_launches(void);
 /* The function of this thread's latest launch. */
 const void *fake_cuda_launched(void);
+
+typedef enum fake_cuda_kind {
+    FAKE_CUDA_WORK, /* calls that make or do something */
+    FAKE_CUDA_ENTER /* calls that enter a context */
+} fake_cuda_kind;
+
+/* Lets the n-th call of the kind fail, of any thread from now on (1 is the next); 0: none. Calls that free or leave
+ * something never fail. Returns how many were left until the one that was to fail: 0 when it did. */
+unsigned fake_cuda_fail_nth(fake_cuda_kind kind, unsigned n);
+/* What the driver's calls have made and none has freed: memory, addresses, mappings, streams, events, graphs. Contexts
+ * and modules stay, as weir keeps them. */
+long fake_cuda_alive(void);
+/* How many contexts this thread has entered and not left; 1 more if it has left another capture mode than it found. */
+unsigned fake_cuda_inside(void);
 
 #ifdef __cplusplus
 }
