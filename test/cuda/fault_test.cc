@@ -1,0 +1,190 @@
+// Each call of the driver fails once, over a driver whose kernels do nothing: the call of weir that made it fails with
+// a text, what it made is freed, and the thread is in the context and the capture mode that it was in before.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "weir/device/kernel.h"
+#include "weir/weir.h"
+
+#include "test/cuda/fake_cuda.h"
+#include "test/harness/checks.h"
+
+namespace {
+
+// libweir reads the variable when it first looks for GPUs.
+const int fake_library = setenv("WEIR_CUDA_LIBRARY", WEIRT_FAKE_CUDA, 1);
+
+int give(void **function)
+{
+    static char a_function;
+    *function = &a_function;
+    return 0;
+}
+
+weir_kernel kernel()
+{
+    weir_kernel made = {};
+    made.version = WEIR_DEV_VERSION;
+    made.args_bytes = 16;
+    made.name = "of_a_test";
+    made.gpu = give;
+    return made;
+}
+
+// Ends at the first call that fails, whose text it keeps.
+class Steps {
+public:
+    bool operator()(weir_status status)
+    {
+        if (status != WEIR_OK) {
+            text = weir_last_error();
+        }
+        return status == WEIR_OK;
+    }
+    std::string text;
+};
+
+bool copies_and_fills(Steps *step, weir_device *device)
+{
+    char out[64] = "data that goes to the GPU and back";
+    char in[64] = {};
+    void *memory = nullptr;
+    void *host = nullptr;
+    bool fine = (*step)(weir_device_allocate(device, 4096, &memory)) &&
+                (*step)(weir_device_allocate_host(device, 4096, &host)) &&
+                (*step)(weir_device_fill(device, memory, 1, 4096)) &&
+                (*step)(weir_device_copy(device, memory, out, sizeof out)) &&
+                (*step)(weir_device_copy(device, in, memory, sizeof in));
+    if (fine) {
+        EXPECT_EQ(std::memcmp(in, out, sizeof in), 0);
+    }
+    weir_device_free(device, host);
+    weir_device_free(device, memory);
+    return fine;
+}
+
+bool streams(Steps *step, weir_device *device)
+{
+    static const weir_kernel of_a_test = kernel(); // the device forgets it when it is closed
+    const weir_stream_limits limits = { sizeof limits, 20, 0 };
+    const uint32_t args[4] = {};
+    const weir_shape shape = { 1, 32 };
+    weir_launch_opts together = {};
+    together.size = sizeof together;
+    together.cooperative = true;
+    void *stream = nullptr;
+    void *limited = nullptr;
+    void *events[2] = {};
+    void *graph = nullptr;
+    uint32_t blocks = 0;
+    double ms = 0;
+    const bool fine =
+        (*step)(weir_stream_create(device, &stream)) &&
+        (*step)(weir_stream_create_limited(device, &limits, &limited)) &&
+        (*step)(weir_event_create(device, &events[0])) && (*step)(weir_event_create(device, &events[1])) &&
+        (*step)(weir_kernel_load(device, &of_a_test)) && (*step)(weir_kernel_fit(device, &of_a_test, 32, &blocks)) &&
+        (*step)(weir_event_record(device, events[0], stream)) &&
+        (*step)(weir_launch(device, &of_a_test, shape, args, nullptr, stream)) &&
+        (*step)(weir_launch(device, &of_a_test, shape, args, &together, limited)) &&
+        (*step)(weir_event_record(device, events[1], stream)) &&
+        (*step)(weir_stream_wait_event(device, limited, events[1])) && (*step)(weir_stream_wait(device, stream, 0)) &&
+        (*step)(weir_event_elapsed(device, events[0], events[1], &ms)) && (*step)(weir_graph_begin(device, stream)) &&
+        (*step)(weir_launch(device, &of_a_test, shape, args, nullptr, stream)) &&
+        (*step)(weir_graph_end(device, stream, &graph)) && (*step)(weir_graph_launch(device, graph, stream));
+    if (fine) {
+        EXPECT_EQ(ms, 1);
+        EXPECT_EQ(weir_stream_multiprocessors(device, limited), 24u); // three groups of eight
+    }
+    weir_graph_destroy(device, graph);
+    weir_event_destroy(device, events[1]);
+    weir_event_destroy(device, events[0]);
+    weir_stream_destroy(device, limited);
+    weir_stream_destroy(device, stream);
+    return fine;
+}
+
+bool registered_memory(Steps *step, weir_comm *comm)
+{
+    weir_memory_opts on_host = {};
+    on_host.size = sizeof on_host;
+    on_host.kind = WEIR_MEMORY_HOST;
+    alignas(4096) static char foreign[4096]; // the driver says that it is the GPU's
+    uint8_t handle[WEIR_MEMORY_HANDLE_MAX];
+    size_t bytes = sizeof handle;
+    weir_memory *all[4] = {};
+    const bool fine = (*step)(weir_memory_allocate(comm, 4096, nullptr, &all[0])) &&
+                      (*step)(weir_memory_allocate(comm, 4096, &on_host, &all[1])) &&
+                      (*step)(weir_memory_register(comm, foreign, sizeof foreign, nullptr, &all[2])) &&
+                      (*step)(weir_memory_export(all[0], handle, &bytes)) &&
+                      (*step)(weir_memory_import(comm, handle, bytes, &all[3]));
+    for (size_t i = 4; i > 0; i--) {
+        weir_memory_destroy(all[i - 1]);
+    }
+    return fine;
+}
+
+bool communicator(Steps *step, weir_device *device)
+{
+    weir_unique_id id;
+    weir_bootstrap *boot = nullptr;
+    weir_comm *comm = nullptr;
+    bool fine = (*step)(weir_unique_id_create(nullptr, &id)) &&
+                (*step)(weir_bootstrap_create(id.text, 0, 1, nullptr, &boot)) &&
+                (*step)(weir_comm_create(boot, device, nullptr, &comm)) && registered_memory(step, comm);
+    weir_comm_destroy(comm);
+    weir_bootstrap_destroy(boot);
+    return fine;
+}
+
+// Everything that a program does on one GPU.
+bool everything(Steps *step)
+{
+    weir_device *device = nullptr;
+    const bool fine = (*step)(weir_device_open("gpu:0", nullptr, &device)) && copies_and_fills(step, device) &&
+                      streams(step, device) && communicator(step, device);
+    weir_device_close(device);
+    return fine;
+}
+
+struct counts {
+    int64_t allocations = weirt_count_allocations();
+    uint32_t descriptors = weirt_count_descriptors();
+    long alive = fake_cuda_alive();
+};
+
+// Lets each call of the kind fail. Returns how many of them were errors of weir's calls.
+unsigned fail_each(fake_cuda_kind kind, bool leaves_nothing)
+{
+    unsigned failed = 0;
+    unsigned left = 0;
+    Steps first;
+    EXPECT_TRUE(everything(&first)) << first.text; // contexts and modules stay
+    const counts before;
+    EXPECT_EQ(before.alive, 0);
+    for (unsigned n = 1; left == 0 && !::testing::Test::HasFailure(); n++) {
+        Steps step;
+        (void)fake_cuda_fail_nth(kind, n);
+        const bool fine = everything(&step);
+        left = fake_cuda_fail_nth(kind, 0);
+        failed += !fine;
+        const std::string which = "call " + std::to_string(n) + ": " + step.text;
+        EXPECT_TRUE(fine || left == 0) << which;
+        EXPECT_TRUE(fine || step.text.find("gpu:0") != std::string::npos) << which;
+        const counts after;
+        EXPECT_EQ(after.allocations, before.allocations) << which;
+        EXPECT_EQ(after.descriptors, before.descriptors) << which;
+        EXPECT_TRUE(after.alive == before.alive || !leaves_nothing) << which;
+        EXPECT_EQ(fake_cuda_inside(), 0u) << which;
+    }
+    return failed;
+}
+
+TEST(Driver, EachCallThatFailsOnceIsAnErrorAndLeavesNothing) { EXPECT_GT(fail_each(FAKE_CUDA_WORK, true), 40u); }
+
+// What cannot be freed, because its context cannot be entered, stays.
+TEST(Driver, AContextThatCannotBeEnteredOnceIsAnError) { EXPECT_GT(fail_each(FAKE_CUDA_ENTER, false), 40u); }
+
+} // namespace
