@@ -22,7 +22,7 @@ void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *tex
     if (comm->failure.status != WEIR_OK) {
         return;
     }
-    comm->failure.status = status;
+    __atomic_store_n(&comm->failure.status, status, __ATOMIC_RELEASE);
     snprintf(comm->failure.text, sizeof comm->failure.text, "%s", text);
     if (comm->slabs.control != NULL) {
         __atomic_store_n(&comm->slabs.control->abort_status, (int32_t)status, __ATOMIC_RELEASE);
@@ -98,12 +98,13 @@ void weiri_comm_remove_error_hook(weir_comm *comm, weiri_error_hook *hook)
 
 weir_status weiri_comm_error(weir_comm *comm)
 {
-    pthread_mutex_lock(&comm->mutex);
-    weir_status status = comm->failure.status;
-    char text[sizeof comm->failure.text];
-    memcpy(text, comm->failure.text, sizeof text);
-    pthread_mutex_unlock(&comm->mutex);
+    /* Each call asks, so while there is no error it takes no mutex. */
+    weir_status status = __atomic_load_n(&comm->failure.status, __ATOMIC_ACQUIRE);
     if (status != WEIR_OK) {
+        char text[sizeof comm->failure.text];
+        pthread_mutex_lock(&comm->mutex);
+        memcpy(text, comm->failure.text, sizeof text);
+        pthread_mutex_unlock(&comm->mutex);
         return weiri_fail(status, "%s", text);
     }
     /* Acquire: the kernel wrote its record before this word. */
