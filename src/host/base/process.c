@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "src/host/base/process.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/mman.h>
@@ -21,7 +22,8 @@ static pid_t *map_page(void)
         return NULL;
     }
     pid_t *before = NULL;
-    const bool wipes = madvise(page, bytes, MADV_WIPEONFORK) == 0;
+    /* Emulators of Linux may accept any advice and ignore it. */
+    const bool wipes = madvise(page, bytes, -1) != 0 && madvise(page, bytes, MADV_WIPEONFORK) == 0;
     if (wipes &&
         __atomic_compare_exchange_n(&kept, &before, (pid_t *)page, false, __ATOMIC_RELEASE, __ATOMIC_ACQUIRE)) {
         return (pid_t *)page;
@@ -32,14 +34,20 @@ static pid_t *map_page(void)
 
 static pid_t ask(pid_t *page)
 {
-    const pid_t id = getpid();
+    const int error = errno;
     if (page == NULL && !__atomic_load_n(&refused, __ATOMIC_RELAXED)) {
         page = map_page();
         __atomic_store_n(&refused, page == NULL, __ATOMIC_RELAXED);
     }
+    pid_t id = getpid();
     if (page != NULL) {
         __atomic_store_n(page, id, __ATOMIC_RELAXED);
+        while (id != getpid()) { /* a signal's handler has forked before the store */
+            id = getpid();
+            __atomic_store_n(page, id, __ATOMIC_RELAXED);
+        }
     }
+    errno = error;
     return id;
 }
 
