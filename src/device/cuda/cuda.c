@@ -12,6 +12,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
+#include "src/host/base/process.h"
 
 /* fit_shape promises residency for kernels with up to this many registers a thread: enough for any kernel of 1,024
  * threads. */
@@ -343,17 +344,15 @@ static weir_status cuda_stream_wait(weir_device *device, void *stream, uint64_t 
     return status;
 }
 
-/* Also forgets a stream whose context cannot be entered any more. */
 static void cuda_stream_destroy(weir_device *device, void *stream)
 {
     CUstreamCaptureMode mode;
-    const bool entered = weiri_cuda_enter(device, &mode) == WEIR_OK;
-    if (entered) {
+    if (weiri_cuda_enter(device, &mode) == WEIR_OK) {
         (void)weiri_cuda_poll(device, "stream_destroy", stream, weiri_deadline(device->kernel_timeout_ms));
-    }
-    weiri_cuda_stream_end(device, stream);
-    if (entered) {
+        weiri_cuda_stream_end(device, stream);
         weiri_cuda_leave(mode);
+    } else if (device->pid == (int)weiri_process_id()) {
+        weiri_cuda_stream_forget(device, stream);
     }
 }
 

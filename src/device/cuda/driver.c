@@ -21,10 +21,6 @@
 
 weiri_cuda_table weiri_cuda;
 
-#define STRING(text) #text
-/* Expands the argument before it becomes text: cuMemAlloc becomes "cuMemAlloc_v2". */
-#define SYMBOL(function) STRING(function)
-
 typedef struct driver_row {
     const char *symbol;
     size_t offset;
@@ -32,7 +28,7 @@ typedef struct driver_row {
 } driver_row;
 
 static const driver_row rows[] = {
-#define DRIVER_ROW(function, needed) { SYMBOL(function), offsetof(weiri_cuda_table, function), needed },
+#define DRIVER_ROW(function, needed) { WEIRI_CUDA_SYMBOL(function), offsetof(weiri_cuda_table, function), needed },
     WEIRI_CUDA_FUNCTIONS(DRIVER_ROW)
 #undef DRIVER_ROW
 };

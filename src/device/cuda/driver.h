@@ -2,7 +2,8 @@
  * entering and leaving a device's context. Only src/device/cuda includes this or cuda.h.
  *
  * libweir does not link CUDA libraries. Functions are called as weiri_cuda.cuX(...). cuda.h maps cuX to the versioned
- * symbol, in the table's field and in the name that is looked up. */
+ * symbol, in the table's field and in the name that is looked up. test/cuda stands in for the driver and includes both,
+ * too. */
 #ifndef WEIRI_DEVICE_CUDA_DRIVER_H
 #define WEIRI_DEVICE_CUDA_DRIVER_H
 
@@ -33,6 +34,10 @@ CUresult CUDAAPI cuFuncLoad(CUfunction function);
 /* cuda.h maps cuStreamGetCaptureInfo to versions with different parameters. */
 CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
                                            CUgraph *graph, const CUgraphNode **dependencies, size_t *count);
+
+#define WEIRI_CUDA_TEXT(text) #text
+/* The name of a function's symbol. cuda.h expands the argument first: cuMemAlloc becomes "cuMemAlloc_v2". */
+#define WEIRI_CUDA_SYMBOL(function) WEIRI_CUDA_TEXT(function)
 
 /* X(function, whether the backend requires it) */
 #define WEIRI_CUDA_FUNCTIONS(X)                     \
@@ -179,8 +184,10 @@ weir_status weiri_cuda_launch(weir_device *device, const weir_kernel *kernel, we
 /* Streams of few multiprocessors, in cuda/limited.c; contracts in device.h. */
 weir_status weiri_cuda_stream_create_limited(weir_device *device, const weir_stream_limits *limits, void **out);
 uint32_t weiri_cuda_stream_multiprocessors(weir_device *device, void *stream);
-/* Destroys an idle stream of any kind. */
+/* Destroys an idle stream of any kind, in the entered context. */
 void weiri_cuda_stream_end(weir_device *device, CUstream stream);
+/* Forgets a stream that cannot be destroyed, because its context cannot be entered. */
+void weiri_cuda_stream_forget(const weir_device *device, CUstream stream);
 
 /* Memory ops, in cuda/memory.c and cuda/share.c; contracts in device.h. */
 weir_status weiri_cuda_allocate(weir_device *device, const weir_memory_opts *opts, uint64_t bytes, weiri_block **out);

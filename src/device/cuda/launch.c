@@ -1,6 +1,6 @@
 /* launch.c - kernels on GPUs: users' kernels, known to the CUDA runtime of their program, and weir's own kernels, whose
- * modules libweir carries. A device has a table of the loaded kernels with the driver's function of each. Kernels are
- * found by their addresses: weir has more than a hundred, and each launch looks. */
+ * modules libweir carries. A device has a table of the loaded kernels with the driver's function of each. Each launch
+ * finds its kernel there by the address: weir alone has more than a hundred. */
 #include "src/device/cuda/driver.h"
 
 #include <limits.h>
@@ -12,11 +12,11 @@
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 
-#define KERNELS_LEAST 512u /* rows of a table */
+#define KERNELS_LEAST 512u /* rows of the first table */
 
 /* ---- the table ------------------------------------------------------------------------------------------ */
 
-/* Where the kernel is in `rows`, or the free row where it belongs. Fewer than half of the rows are in use. */
+/* Where the kernel is in `rows`, or the free row where it belongs. At most half of the rows are in use. */
 static weiri_cuda_kernel *row_of(weiri_cuda_kernel *rows, size_t capacity, const weir_kernel *kernel)
 {
     size_t at = (size_t)((uintptr_t)kernel / 8 * 0x9e3779b97f4a7c15u >> 32) & (capacity - 1);
@@ -26,19 +26,24 @@ static weiri_cuda_kernel *row_of(weiri_cuda_kernel *rows, size_t capacity, const
     return &rows[at];
 }
 
+static bool find_locked(const weiri_cuda_device *native, const weir_kernel *kernel, weiri_cuda_kernel *out)
+{
+    if (native->kernel_capacity == 0) {
+        return false;
+    }
+    *out = *row_of(native->kernels, native->kernel_capacity, kernel);
+    return out->kernel != NULL;
+}
+
 static bool find_kernel(weiri_cuda_device *native, const weir_kernel *kernel, weiri_cuda_kernel *out)
 {
-    bool found = false;
     pthread_mutex_lock(&native->kernels_lock);
-    if (native->kernel_capacity != 0) {
-        *out = *row_of(native->kernels, native->kernel_capacity, kernel);
-        found = out->kernel != NULL;
-    }
+    const bool found = find_locked(native, kernel, out);
     pthread_mutex_unlock(&native->kernels_lock);
     return found;
 }
 
-static weir_status double_table(weiri_cuda_device *native)
+static weir_status grow_table(weiri_cuda_device *native)
 {
     const size_t capacity = native->kernel_capacity == 0 ? KERNELS_LEAST : native->kernel_capacity * 2;
     weiri_cuda_kernel *rows = (weiri_cuda_kernel *)weiri_alloc(capacity, sizeof *rows);
@@ -58,15 +63,16 @@ static weir_status double_table(weiri_cuda_device *native)
 
 static weir_status remember_kernel(weiri_cuda_device *native, const weiri_cuda_kernel *loaded)
 {
+    weiri_cuda_kernel known;
     weir_status status = WEIR_OK;
     pthread_mutex_lock(&native->kernels_lock);
-    if (2 * (native->kernel_count + 1) > native->kernel_capacity) {
-        status = double_table(native);
+    const bool added = !find_locked(native, loaded->kernel, &known);
+    if (added && 2 * (native->kernel_count + 1) > native->kernel_capacity) {
+        status = grow_table(native);
     }
     if (status == WEIR_OK) {
-        weiri_cuda_kernel *row = row_of(native->kernels, native->kernel_capacity, loaded->kernel);
-        native->kernel_count += row->kernel == NULL;
-        *row = *loaded;
+        *row_of(native->kernels, native->kernel_capacity, loaded->kernel) = *loaded;
+        native->kernel_count += added;
     }
     pthread_mutex_unlock(&native->kernels_lock);
     return status;
@@ -89,7 +95,8 @@ static void warn_of_local_memory(const weir_device *device, const weir_kernel *k
 }
 
 /* Loads a function, in the entered context, and adds it to the table. The table is not locked while the function loads:
- * launches of loaded kernels go on. Two threads may load the same kernel at once. */
+ * launches of loaded kernels go on. Two threads may load the same kernel at once; the row of the second replaces an
+ * equal one. */
 static weir_status add_kernel(weir_device *device, const weir_kernel *kernel, CUfunction function,
                               weiri_cuda_kernel *out)
 {

@@ -35,6 +35,12 @@ void weiri_cuda_stream_end(weir_device *device, CUstream stream)
     (void)weiri_cuda.cuStreamDestroy(stream);
 }
 
+void weiri_cuda_stream_forget(const weir_device *device, CUstream stream)
+{
+    (void)device;
+    (void)stream;
+}
+
 #else
 
 #define GROUPS_MAX 128u
@@ -273,7 +279,8 @@ uint32_t weiri_cuda_stream_multiprocessors(weir_device *device, void *stream)
     return multiprocessors;
 }
 
-void weiri_cuda_stream_end(weir_device *device, CUstream stream)
+/* Takes the stream off the list; NULL if it is not a limited one. The caller frees it. */
+static limited_stream *take_stream(const weir_device *device, const void *stream)
 {
     pthread_mutex_lock(&limits_list.lock);
     cuda_limits **limits = find_limits(device);
@@ -287,11 +294,19 @@ void weiri_cuda_stream_end(weir_device *device, CUstream stream)
         drop_limits(limits);
     }
     pthread_mutex_unlock(&limits_list.lock);
+    return gone;
+}
+
+void weiri_cuda_stream_end(weir_device *device, CUstream stream)
+{
+    limited_stream *gone = take_stream(device, stream);
     (void)weiri_cuda.cuStreamDestroy(stream);
     if (gone != NULL) {
         (void)weiri_cuda.cuGreenCtxDestroy(gone->context);
         weiri_free(gone);
     }
 }
+
+void weiri_cuda_stream_forget(const weir_device *device, CUstream stream) { weiri_free(take_stream(device, stream)); }
 
 #endif
