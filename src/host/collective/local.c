@@ -128,11 +128,13 @@ weir_status weiri_local_reduce(const weir_collective *collective, const weiri_st
 weir_status weiri_local_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args)
 {
     weir_collective_move *m = &args->move;
-    const uint32_t columns = weir_slots_columns(step->call.blocks);
     set_what(step, &m->what);
-    for (uint32_t k = 0; k < collective->device.ranks && step->call.form == WEIR_FORM_SLOTS; k++) {
-        m->send_range[k] = weir_slots_range(m->send_bytes[k], columns);
-        m->recv_range[k] = weir_slots_range(m->recv_bytes[k], columns);
+    if (step->call.form == WEIR_FORM_SLOTS) {
+        const uint32_t columns = weir_slots_columns(step->call.blocks);
+        for (uint32_t k = 0; k < collective->device.ranks; k++) {
+            m->send_range[k] = weir_slots_range(m->send_bytes[k], columns);
+            m->recv_range[k] = weir_slots_range(m->recv_bytes[k], columns);
+        }
     }
     m->chunk = chunk_of_move(collective, step, m);
     /* In place, peers would overwrite data that this rank has not sent yet. */

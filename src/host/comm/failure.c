@@ -22,7 +22,7 @@ void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *tex
     if (comm->failure.status != WEIR_OK) {
         return;
     }
-    __atomic_store_n(&comm->failure.status, status, __ATOMIC_RELEASE);
+    __atomic_store_n(&comm->failure.status, status, __ATOMIC_RELAXED);
     snprintf(comm->failure.text, sizeof comm->failure.text, "%s", text);
     if (comm->slabs.control != NULL) {
         __atomic_store_n(&comm->slabs.control->abort_status, (int32_t)status, __ATOMIC_RELEASE);
@@ -98,8 +98,8 @@ void weiri_comm_remove_error_hook(weir_comm *comm, weiri_error_hook *hook)
 
 weir_status weiri_comm_error(weir_comm *comm)
 {
-    /* Each call asks, so while there is no error it takes no mutex. */
-    weir_status status = __atomic_load_n(&comm->failure.status, __ATOMIC_ACQUIRE);
+    /* Every call of weir comes here. It takes the mutex only if there is an error. */
+    weir_status status = __atomic_load_n(&comm->failure.status, __ATOMIC_RELAXED);
     if (status != WEIR_OK) {
         char text[sizeof comm->failure.text];
         pthread_mutex_lock(&comm->mutex);

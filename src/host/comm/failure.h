@@ -23,7 +23,7 @@ typedef struct weiri_error_hook {
 /* Writes a collective call as text, from the two words of a record of WEIR_DOING_COLLECTIVE. */
 typedef void weiri_call_text_function(uint64_t word, uint64_t count, char *text, size_t bytes);
 
-/* The communicator's mutex guards this. `status` is written once, and read without it, too. */
+/* The communicator's mutex guards this. Threads also read `status` without it: it is written once. */
 typedef struct weiri_failure {
     weir_status status; /* WEIR_OK, or the communicator's error */
     char text[256];
