@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 VALGRIND, PROGRAM, DRIVER = sys.argv[1:]
-MOST = {"launch": 920, "allreduce": 2510, "all_to_all": 2550}
+MOST = {"launch": 960, "allreduce": 2510, "all_to_all": 2540}
 SYSTEM_CALLS = 1
 if VALGRIND.endswith("-NOTFOUND"):
     print("valgrind is not installed")

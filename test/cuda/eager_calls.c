@@ -8,14 +8,17 @@
 #include <time.h>
 
 #include "weir/collective.h"
-#include "weir/device/kernel.h"
 #include "weir/weir.h"
+
+#include "test/cuda/fake_kernel.h"
 
 #define BYTES 1024u
 #define F16S (BYTES / 2)
 
 static weir_unique_id id;
-static const char *operation;
+static weir_kernel of_a_user;
+static enum { LAUNCH, ALLREDUCE, ALL_TO_ALL, OPERATIONS } operation;
+static const char *const names[OPERATIONS] = { "launch", "allreduce", "all_to_all" };
 static unsigned long count;
 
 static int give(void **function)
@@ -24,10 +27,6 @@ static int give(void **function)
     *function = &a_function;
     return 0;
 }
-
-static const weir_kernel of_a_user = {
-    .version = WEIR_DEV_VERSION, .args_bytes = 16, .name = "of_a_user", .gpu = give
-};
 
 typedef struct rank {
     weir_device *device;
@@ -38,13 +37,15 @@ typedef struct rank {
 static weir_status call(const rank *r)
 {
     static alignas(16) char send[BYTES], recv[BYTES];
-    if (strcmp(operation, "launch") == 0) {
-        const weir_shape shape = { 1, 32 };
+    const weir_shape shape = { 1, 32 };
+    switch (operation) {
+    case ALLREDUCE:
+        return weir_allreduce(r->collective, send, recv, F16S, WEIR_F16, WEIR_SUM, r->stream);
+    case ALL_TO_ALL:
+        return weir_all_to_all(r->collective, send, recv, F16S / 2, WEIR_F16, r->stream);
+    default:
         return weir_launch(r->device, &of_a_user, shape, send, NULL, r->stream);
     }
-    return strcmp(operation, "allreduce") == 0
-               ? weir_allreduce(r->collective, send, recv, F16S, WEIR_F16, WEIR_SUM, r->stream)
-               : weir_all_to_all(r->collective, send, recv, F16S / 2, WEIR_F16, r->stream);
 }
 
 /* Not inlined: callgrind counts what this function does. */
@@ -67,7 +68,8 @@ static weir_status time_calls(const rank *r)
     status = status == WEIR_OK ? eager_calls(r, count) : status;
     (void)clock_gettime(CLOCK_MONOTONIC, &to);
     printf("%.0f ns a call of %s\n",
-           ((double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec)) / (double)count, operation);
+           ((double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec)) / (double)count,
+           names[operation]);
     return status;
 }
 
@@ -99,11 +101,17 @@ int main(int argc, char **argv)
 {
     uint32_t numbers[2] = { 0, 1 };
     pthread_t other;
-    operation = argc == 3 ? argv[1] : "";
+    while (operation < OPERATIONS && (argc != 3 || strcmp(argv[1], names[operation]) != 0)) {
+        operation++;
+    }
     count = argc == 3 ? strtoul(argv[2], NULL, 10) : 0;
-    if (count == 0 || weir_unique_id_create(NULL, &id) != WEIR_OK ||
-        pthread_create(&other, NULL, run, &numbers[1]) != 0) {
+    if (operation == OPERATIONS || count == 0) {
         fprintf(stderr, "usage: eager_calls launch|allreduce|all_to_all COUNT\n");
+        return EXIT_FAILURE;
+    }
+    of_a_user = weirt_fake_kernel(give);
+    if (weir_unique_id_create(NULL, &id) != WEIR_OK || pthread_create(&other, NULL, run, &numbers[1]) != 0) {
+        fprintf(stderr, "weir_unique_id_create or pthread_create: %s\n", weir_last_error());
         return EXIT_FAILURE;
     }
     (void)run(&numbers[0]);

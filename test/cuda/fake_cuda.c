@@ -1,4 +1,4 @@
-/* fake_cuda.c - the functions that do something; fake_cuda_rest.c has the others. */
+/* fake_cuda.c - the functions of the driver that do something; fake_cuda_rest.c has the others. */
 #define _GNU_SOURCE
 #include "test/cuda/fake_cuda.h"
 
@@ -13,7 +13,7 @@
 #define GPUS 2
 #define GRANULARITY ((size_t)2 << 20)
 #define MULTIPROCESSORS 132u
-#define GROUP 8u /* multiprocessors that a stream of few takes at once */
+#define GROUP 8u /* multiprocessors of a group */
 
 static _Thread_local unsigned launches;
 static _Thread_local const void *launched;
@@ -50,7 +50,7 @@ static CUresult end_owned(void)
 
 CUresult cuDriverGetVersion(int *version)
 {
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *version = CUDA_VERSION;
     }
@@ -73,7 +73,7 @@ CUresult cuGetErrorString(CUresult error, const char **text)
 
 CUresult cuDeviceGetCount(int *count)
 {
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *count = GPUS;
     }
@@ -82,7 +82,7 @@ CUresult cuDeviceGetCount(int *count)
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *device = ordinal;
     }
@@ -92,7 +92,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
 CUresult cuDeviceGetName(char *name, int bytes, CUdevice device)
 {
     (void)device;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         strncpy(name, "fake GPU", (size_t)bytes);
     }
@@ -101,7 +101,7 @@ CUresult cuDeviceGetName(char *name, int bytes, CUdevice device)
 
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         memset(uuid, 0, sizeof *uuid);
         uuid->bytes[0] = (char)(device + 1);
@@ -112,7 +112,7 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device)
 {
     (void)device;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *bytes = (size_t)1 << 36;
     }
@@ -121,7 +121,7 @@ CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device)
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         switch (attribute) {
         case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
@@ -156,7 +156,7 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 {
     (void)device;
     (void)peer;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *can = 1;
     }
@@ -168,7 +168,7 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CU
     (void)attribute;
     (void)from;
     (void)to;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *value = 1;
     }
@@ -178,7 +178,7 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CU
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     (void)device;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *context = (CUcontext)new_object();
     }
@@ -188,7 +188,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 CUresult cuCtxPushCurrent(CUcontext context)
 {
     (void)context;
-    const CUresult result = fake_cuda_enter();
+    const CUresult result = fake_cuda_enter(__func__);
     depth += result == CUDA_SUCCESS;
     return result;
 }
@@ -206,7 +206,7 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *with)
 {
     CUresult result = CUDA_SUCCESS;
     if (*with == CU_STREAM_CAPTURE_MODE_RELAXED) {
-        result = fake_cuda_enter();
+        result = fake_cuda_enter(__func__);
     } else {
         fake_cuda_count();
     }
@@ -221,7 +221,7 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *with)
 CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
 {
     (void)limit;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *value = 1024;
     }
@@ -235,7 +235,7 @@ CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp 
 {
     (void)prop;
     (void)option;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *bytes = GRANULARITY;
     }
@@ -248,16 +248,34 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
     (void)bytes;
     (void)prop;
     (void)flags;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *handle = (CUmemGenericAllocationHandle)(uintptr_t)new_owned();
     }
     return result;
 }
 
+/* weir then uses cuMemCreate alone. */
+CUresult cuMemAlloc(CUdeviceptr *pointer, size_t bytes)
+{
+    (void)pointer;
+    (void)bytes;
+    fake_cuda_count();
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags)
+{
+    (void)pointer;
+    (void)handle;
+    (void)flags;
+    fake_cuda_count();
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *pointer)
 {
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         (void)new_owned();
         *handle = (CUmemGenericAllocationHandle)(uintptr_t)pointer;
@@ -274,7 +292,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
 {
     (void)handle;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         memset(prop, 0, sizeof *prop);
         prop->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -286,7 +304,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmem
 /* Each address is the beginning of an allocation. */
 CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)
 {
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *base = pointer;
         *bytes = GRANULARITY;
@@ -300,7 +318,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignmen
     (void)alignment;
     (void)wished;
     (void)flags;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -327,7 +345,7 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGeneric
     (void)offset;
     (void)handle;
     (void)flags;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         (void)new_owned();
     }
@@ -347,7 +365,7 @@ CUresult cuMemExportToShareableHandle(void *handle, CUmemGenericAllocationHandle
     (void)memory;
     (void)type;
     (void)flags;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     const int fd = result == CUDA_SUCCESS ? memfd_create("fake_cuda", MFD_CLOEXEC) : -1;
     if (fd >= 0) {
         memcpy(handle, &fd, sizeof fd);
@@ -360,7 +378,7 @@ CUresult cuMemHostRegister(void *host, size_t bytes, unsigned flags)
     (void)host;
     (void)bytes;
     (void)flags;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         (void)new_owned();
     }
@@ -376,7 +394,7 @@ CUresult cuMemHostUnregister(void *host)
 CUresult cuMemHostGetDevicePointer(CUdeviceptr *pointer, void *host, unsigned flags)
 {
     (void)flags;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *pointer = (CUdeviceptr)(uintptr_t)host;
     }
@@ -386,7 +404,7 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr *pointer, void *host, unsigned fl
 /* All memory is that of GPU 0. */
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **values, CUdeviceptr pointer)
 {
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
         const CUpointer_attribute which = attributes[i];
         const bool address = which == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ||
@@ -406,7 +424,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     (void)stream;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
     }
@@ -416,7 +434,7 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream)
 {
     (void)stream;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         memset((void *)(uintptr_t)to, value, bytes);
     }
@@ -428,7 +446,7 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUst
 CUresult cuStreamCreate(CUstream *stream, unsigned flags)
 {
     (void)flags;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *stream = (CUstream)new_owned();
     }
@@ -449,7 +467,7 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *statu
     (void)graph;
     (void)dependencies;
     (void)count;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *status = CU_STREAM_CAPTURE_STATUS_NONE;
     }
@@ -459,7 +477,7 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *statu
 CUresult cuEventCreate(CUevent *event, unsigned flags)
 {
     (void)flags;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *event = (CUevent)new_owned();
     }
@@ -476,7 +494,7 @@ CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to)
 {
     (void)from;
     (void)to;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *ms = 1;
     }
@@ -486,7 +504,7 @@ CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to)
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
     (void)stream;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *graph = (CUgraph)new_owned();
     }
@@ -503,7 +521,7 @@ CUresult cuGraphInstantiate(CUgraphExec *made, CUgraph graph, unsigned long long
 {
     (void)graph;
     (void)flags;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *made = (CUgraphExec)new_owned();
     }
@@ -519,7 +537,7 @@ CUresult cuGraphExecDestroy(CUgraphExec graph)
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
     (void)image;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *module = (CUmodule)new_object();
     }
@@ -530,7 +548,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 {
     (void)module;
     (void)name;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *function = (CUfunction)new_object();
     }
@@ -540,7 +558,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
 {
     (void)function;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0;
     }
@@ -552,7 +570,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction fun
     (void)function;
     (void)threads;
     (void)bytes;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *blocks = 1;
     }
@@ -564,7 +582,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
     (void)config;
     (void)params;
     (void)extra;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         launches++;
         launched = (const void *)function;
@@ -579,7 +597,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, CUdevResourceType type)
 {
     (void)device;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         memset(resource, 0, sizeof *resource);
         resource->type = type;
@@ -593,7 +611,7 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource *groups, unsigned *count, con
 {
     (void)flags;
     (void)least;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *count = MULTIPROCESSORS / GROUP;
         for (unsigned i = 0; i < *count; i++) {
@@ -611,7 +629,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc description, CU
     (void)description;
     (void)device;
     (void)flags;
-    const CUresult result = fake_cuda_begin();
+    const CUresult result = fake_cuda_begin(__func__);
     if (result == CUDA_SUCCESS) {
         *context = (CUgreenCtx)new_owned();
     }

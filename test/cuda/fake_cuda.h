@@ -1,5 +1,6 @@
 /* fake_cuda.h - a CUDA driver for machines without a GPU: libfake_cuda.so, as WEIR_CUDA_LIBRARY. It has two GPUs. Their
- * memory is the host's, copies and fills happen at once, and kernels do nothing. */
+ * memory is the host's, copies and fills happen at once, and kernels do nothing. In the child of a fork calls fail, but
+ * for those that free or leave something. */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 
@@ -21,10 +22,12 @@ typedef enum fake_cuda_kind {
 /* Lets the n-th call of the kind fail, of any thread from now on (1 is the next); 0: none. Calls that free or leave
  * something never fail. Returns how many were left until the one that was to fail: 0 when it did. */
 unsigned fake_cuda_fail_nth(fake_cuda_kind kind, unsigned n);
-/* What the driver's calls have made and none has freed: memory, addresses, mappings, streams, events, graphs. Contexts
- * and modules stay, as weir keeps them. */
+/* The name of the call that failed, or NULL. */
+const char *fake_cuda_failed(void);
+/* The number of objects that calls have made and no call has freed: memory, addresses, mappings, streams, events,
+ * graphs. Contexts and modules do not count, because weir keeps them. */
 long fake_cuda_alive(void);
-/* How many contexts this thread has entered and not left; 1 more if it has left another capture mode than it found. */
+/* Contexts that this thread has entered and not left, plus 1 if its capture mode is not the global one. */
 unsigned fake_cuda_inside(void);
 
 #ifdef __cplusplus

@@ -1,36 +1,56 @@
-/* fake_cuda_rest.c - which call fails, and all functions that weir looks up, as names of one that only counts. They are
- * weak: the linker takes those of fake_cuda.c where it has them. */
+/* fake_cuda_rest.c - which call fails, and a function that only counts for each one that weir looks up. They are weak:
+ * the linker takes those of fake_cuda.c where it has them. The ABI lets callers pass arguments that a function ignores.
+ */
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 
 #include "src/device/cuda/driver.h"
+#include "src/host/base/fault.h"
 #include "test/cuda/fake_cuda.h"
 #include "test/cuda/fake_cuda_call.h"
 
 static _Thread_local unsigned calls;
-static atomic_uint left[2]; /* calls of the kind until the one that fails; 0: none does */
+static weiri_fault faults[2]; /* of each kind */
+static const char *_Atomic failed;
+
+static atomic_bool forked; /* in a child of the process that loaded the driver */
+
+static void forked_child(void) { atomic_store(&forked, true); }
+
+__attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, forked_child); }
 
 unsigned fake_cuda_calls(void) { return calls; }
 
-unsigned fake_cuda_fail_nth(fake_cuda_kind kind, unsigned n) { return atomic_exchange(&left[kind], n); }
+unsigned fake_cuda_fail_nth(fake_cuda_kind kind, unsigned n)
+{
+    failed = n != 0 ? NULL : failed;
+    return (unsigned)weiri_fault_set(&faults[kind], n);
+}
+
+const char *fake_cuda_failed(void) { return failed; }
 
 void fake_cuda_count(void) { calls++; }
 
-static CUresult begin(fake_cuda_kind kind)
+static CUresult begin(fake_cuda_kind kind, const char *call)
 {
-    unsigned now = atomic_load(&left[kind]);
     fake_cuda_count();
-    while (now != 0 && !atomic_compare_exchange_weak(&left[kind], &now, now - 1)) {
+    if (atomic_load(&forked)) {
+        return CUDA_ERROR_NOT_INITIALIZED;
     }
-    return now == 1 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+    if (!weiri_fault_due(&faults[kind])) {
+        return CUDA_SUCCESS;
+    }
+    failed = call;
+    return CUDA_ERROR_UNKNOWN;
 }
 
-CUresult fake_cuda_begin(void) { return begin(FAKE_CUDA_WORK); }
+CUresult fake_cuda_begin(const char *call) { return begin(FAKE_CUDA_WORK, call); }
 
-CUresult fake_cuda_enter(void) { return begin(FAKE_CUDA_ENTER); }
+CUresult fake_cuda_enter(const char *call) { return begin(FAKE_CUDA_ENTER, call); }
 
-#define STRING(text) #text
-/* Expands the argument before it becomes text: cuMemAlloc becomes "cuMemAlloc_v2". */
-#define SYMBOL(function) STRING(function)
-#define NAME(function, needed) __asm__(".weak " SYMBOL(function) "\n.set " SYMBOL(function) ", fake_cuda_begin");
+#define COUNTED(function, needed)                                                                 \
+    CUresult counted_##function(void) __asm__(WEIRI_CUDA_SYMBOL(function)) __attribute__((weak)); \
+    CUresult counted_##function(void) { return fake_cuda_begin(WEIRI_CUDA_SYMBOL(function)); }
 
-WEIRI_CUDA_FUNCTIONS(NAME)
+WEIRI_CUDA_FUNCTIONS(COUNTED)

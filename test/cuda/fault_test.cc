@@ -4,12 +4,13 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <string>
 
-#include "weir/device/kernel.h"
 #include "weir/weir.h"
 
 #include "test/cuda/fake_cuda.h"
+#include "test/cuda/fake_kernel.h"
 #include "test/harness/checks.h"
 
 namespace {
@@ -22,16 +23,6 @@ int give(void **function)
     static char a_function;
     *function = &a_function;
     return 0;
-}
-
-weir_kernel kernel()
-{
-    weir_kernel made = {};
-    made.version = WEIR_DEV_VERSION;
-    made.args_bytes = 16;
-    made.name = "of_a_test";
-    made.gpu = give;
-    return made;
 }
 
 // Ends at the first call that fails, whose text it keeps.
@@ -68,9 +59,9 @@ bool copies_and_fills(Steps *step, weir_device *device)
 
 bool streams(Steps *step, weir_device *device)
 {
-    static const weir_kernel of_a_test = kernel(); // the device forgets it when it is closed
+    static const weir_kernel of_a_test = weirt_fake_kernel(give); // a closed device forgets it
     const weir_stream_limits limits = { sizeof limits, 20, 0 };
-    const uint32_t args[4] = {};
+    const uint8_t args[WEIRT_FAKE_ARGS] = {};
     const weir_shape shape = { 1, 32 };
     weir_launch_opts together = {};
     together.size = sizeof together;
@@ -96,7 +87,7 @@ bool streams(Steps *step, weir_device *device)
         (*step)(weir_graph_end(device, stream, &graph)) && (*step)(weir_graph_launch(device, graph, stream));
     if (fine) {
         EXPECT_EQ(ms, 1);
-        EXPECT_EQ(weir_stream_multiprocessors(device, limited), 24u); // three groups of eight
+        EXPECT_TRUE(limited == nullptr || weir_stream_multiprocessors(device, limited) == 24); // three groups of eight
     }
     weir_graph_destroy(device, graph);
     weir_event_destroy(device, events[1]);
@@ -155,36 +146,54 @@ struct counts {
     long alive = fake_cuda_alive();
 };
 
-// Lets each call of the kind fail. Returns how many of them were errors of weir's calls.
-unsigned fail_each(fake_cuda_kind kind, bool leaves_nothing)
+// Whether weir can do without the call. A GPU is used without weir's kernels if they do not load, a warning needs the
+// limit, a stream is destroyed although it cannot be asked whether it is idle, and foreign memory that cannot be
+// exported serves this process alone.
+bool is_optional(const std::string &call)
 {
-    unsigned failed = 0;
+    const std::set<std::string> optional = { "cuModuleLoadData",
+                                             "cuModuleGetFunction",
+                                             "cuFuncLoad",
+                                             "cuFuncGetAttribute",
+                                             "cuCtxGetLimit",
+                                             "cuStreamQuery",
+                                             "cuMemRetainAllocationHandle",
+                                             "cuMemGetAllocationPropertiesFromHandle",
+                                             "cuMemExportToShareableHandle",
+                                             "cuIpcGetMemHandle" };
+    return optional.count(call) != 0;
+}
+
+// Lets each call of the kind fail.
+void fail_each(fake_cuda_kind kind)
+{
     unsigned left = 0;
     Steps first;
-    EXPECT_TRUE(everything(&first)) << first.text; // contexts and modules stay
-    const counts before;
-    EXPECT_EQ(before.alive, 0);
-    for (unsigned n = 1; left == 0 && !::testing::Test::HasFailure(); n++) {
+    ASSERT_TRUE(everything(&first)) << first.text; // contexts and modules stay
+    for (unsigned n = 1; left == 0; n++) {
+        const counts before;
         Steps step;
         (void)fake_cuda_fail_nth(kind, n);
         const bool fine = everything(&step);
         left = fake_cuda_fail_nth(kind, 0);
-        failed += !fine;
-        const std::string which = "call " + std::to_string(n) + ": " + step.text;
-        EXPECT_TRUE(fine || left == 0) << which;
-        EXPECT_TRUE(fine || step.text.find("gpu:0") != std::string::npos) << which;
         const counts after;
+        const std::string call = left == 0 ? fake_cuda_failed() : "none";
+        const std::string which = "call " + std::to_string(n) + ", " + call + ": " + step.text;
+        if (kind == FAKE_CUDA_WORK) {
+            EXPECT_EQ(after.alive, before.alive) << which;
+            EXPECT_TRUE(fine == (left != 0) || (fine && is_optional(call))) << which;
+        }
+        EXPECT_TRUE(fine || (left == 0 && step.text.find("gpu:0") != std::string::npos)) << which;
         EXPECT_EQ(after.allocations, before.allocations) << which;
         EXPECT_EQ(after.descriptors, before.descriptors) << which;
-        EXPECT_TRUE(after.alive == before.alive || !leaves_nothing) << which;
-        EXPECT_EQ(fake_cuda_inside(), 0u) << which;
+        ASSERT_EQ(fake_cuda_inside(), 0u) << which;
+        ASSERT_FALSE(::testing::Test::HasFailure()) << which;
     }
-    return failed;
 }
 
-TEST(Driver, EachCallThatFailsOnceIsAnErrorAndLeavesNothing) { EXPECT_GT(fail_each(FAKE_CUDA_WORK, true), 40u); }
+TEST(Driver, EachCallMayFail) { fail_each(FAKE_CUDA_WORK); }
 
-// What cannot be freed, because its context cannot be entered, stays.
-TEST(Driver, AContextThatCannotBeEnteredOnceIsAnError) { EXPECT_GT(fail_each(FAKE_CUDA_ENTER, false), 40u); }
+// Objects of the driver stay if the context cannot be entered to free them, but weir's memory does not.
+TEST(Driver, EachEntryOfAContextMayFail) { fail_each(FAKE_CUDA_ENTER); }
 
 } // namespace
