@@ -17,12 +17,13 @@ static weir_status invalid(const char *name, const char *what)
     return weiri_fail(WEIR_ERR_INVALID, "%s: %s", name, what);
 }
 
-weir_status weiri_check_call(const weir_collective *collective, const char *name, weir_dtype dtype, uint64_t count)
+weir_status weiri_check_collective(const weir_collective *collective, const char *name)
 {
-    weir_status status = weiri_comm_check("collective", collective == NULL ? NULL : collective->comm, name);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    return weiri_comm_check("collective", collective == NULL ? NULL : collective->comm, name);
+}
+
+weir_status weiri_check_elements(const char *name, weir_dtype dtype, uint64_t count)
+{
     if ((uint32_t)dtype >= WEIR_DTYPES) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: unknown type %d", name, (int)dtype);
     }
@@ -32,6 +33,12 @@ weir_status weiri_check_call(const weir_collective *collective, const char *name
                           (unsigned long long)most);
     }
     return WEIR_OK;
+}
+
+weir_status weiri_check_call(const weir_collective *collective, const char *name, weir_dtype dtype, uint64_t count)
+{
+    const weir_status status = weiri_check_collective(collective, name);
+    return status == WEIR_OK ? weiri_check_elements(name, dtype, count) : status;
 }
 
 bool weiri_op_scales(uint32_t dtype) { return dtype <= WEIR_BF16; }

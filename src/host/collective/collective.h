@@ -232,7 +232,9 @@ typedef struct weiri_span {
 
 /* True if the two share no byte. */
 bool weiri_spans_apart(weiri_span a, weiri_span b);
-/* Checks of all operations: the communicator, type and count. `name` is the public call. */
+/* Checks of all operations: the communicator; type and count; both. `name` is the public call. */
+weir_status weiri_check_collective(const weir_collective *collective, const char *name);
+weir_status weiri_check_elements(const char *name, weir_dtype dtype, uint64_t count);
 weir_status weiri_check_call(const weir_collective *collective, const char *name, weir_dtype dtype, uint64_t count);
 weir_status weiri_check_op(const weir_collective *collective, const char *name, weir_dtype dtype, weir_op op);
 /* WEIR_ERR_UNSUPPORTED if WEIR_FORM_COPIES is forced. `why`: the reason why copies cannot carry out the call. */

@@ -64,7 +64,7 @@ static weir_status check_copies(const exchange *e, const weir_transfer *t)
 static weir_status check_transfer(const exchange *e, const weir_transfer *t, const char *which)
 {
     const weir_collective *collective = e->collective;
-    weir_status status = weiri_check_call(collective, e->name, t->dtype, t->count);
+    weir_status status = weiri_check_elements(e->name, t->dtype, t->count);
     if (status != WEIR_OK) {
         return status;
     }
@@ -488,7 +488,7 @@ static void log_first(weir_collective *collective, uint32_t n)
 weir_status weir_exchange(weir_collective *collective, const weir_transfer *transfers, uint32_t n, void *stream)
 {
     static const char name[] = "weir_exchange";
-    weir_status status = weiri_check_call(collective, name, WEIR_U8, 0);
+    weir_status status = weiri_check_collective(collective, name);
     if (status != WEIR_OK) {
         return status;
     }
@@ -516,7 +516,7 @@ weir_status weir_exchange(weir_collective *collective, const weir_transfer *tran
 
 static weir_status message(weir_collective *collective, const char *name, const weir_transfer *t, void *stream)
 {
-    weir_status status = weiri_check_call(collective, name, t->dtype, t->count);
+    weir_status status = weiri_check_collective(collective, name);
     if (status != WEIR_OK) {
         return status;
     }

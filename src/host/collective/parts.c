@@ -71,7 +71,7 @@ static weir_status check_part(const parts_call *call, const weir_part *part, con
 {
     const weir_collective *collective = call->collective;
     uint64_t end = 0;
-    weir_status status = weiri_check_call(collective, name, part->dtype, 0);
+    weir_status status = weiri_check_elements(name, part->dtype, 0);
     if (status == WEIR_OK && call->joins) {
         status = weiri_check_op(collective, name, part->dtype, call->op);
     }
@@ -539,7 +539,7 @@ static weir_status run_between(const parts_call *call)
 
 static weir_status run(parts_call *call)
 {
-    weir_status status = weiri_check_call(call->collective, call->name, WEIR_F32, 0);
+    weir_status status = weiri_check_collective(call->collective, call->name);
     if (status == WEIR_OK && call->joins) {
         status = weiri_check_op(call->collective, call->name, WEIR_F32, call->op);
     }
