@@ -14,11 +14,12 @@
 
 #define BYTES 1024u
 #define F16S (BYTES / 2)
+#define MANY 64u /* transfers or parts of a call */
 
 static weir_unique_id id;
 static weir_kernel of_a_user;
-static enum { LAUNCH, ALLREDUCE, ALL_TO_ALL, OPERATIONS } operation;
-static const char *const names[OPERATIONS] = { "launch", "allreduce", "all_to_all" };
+static enum { LAUNCH, ALLREDUCE, ALL_TO_ALL, EXCHANGE, PARTS, OPERATIONS } operation;
+static const char *const names[OPERATIONS] = { "launch", "allreduce", "all_to_all", "exchange", "parts" };
 static unsigned long count;
 
 static int give(void **function)
@@ -34,15 +35,39 @@ typedef struct rank {
     void *stream;
 } rank;
 
+static alignas(16) char send[BYTES], recv[BYTES];
+static weir_transfer transfers[MANY];
+static weir_part parts[MANY];
+static weir_extent extents[2];
+
+/* Half of the transfers are sends to rank 1, and the others receives from it. Each part has a piece of each rank. */
+static void describe_many(void)
+{
+    const uint32_t each = F16S / MANY;
+    extents[0].count = each / 2;
+    extents[1].at = each / 2;
+    extents[1].count = each / 2;
+    for (uint32_t i = 0; i < MANY; i++) {
+        char *at = (i % 2 == 0 ? send : recv) + i * each * 2;
+        const weir_transfer transfer = { at, each, WEIR_F16, 1, i % 2 != 0 };
+        const weir_part part = { send + i * each * 2, recv + i * each * 2, extents, WEIR_F16 };
+        transfers[i] = transfer;
+        parts[i] = part;
+    }
+}
+
 static weir_status call(const rank *r)
 {
-    static alignas(16) char send[BYTES], recv[BYTES];
     const weir_shape shape = { 1, 32 };
     switch (operation) {
     case ALLREDUCE:
         return weir_allreduce(r->collective, send, recv, F16S, WEIR_F16, WEIR_SUM, r->stream);
     case ALL_TO_ALL:
         return weir_all_to_all(r->collective, send, recv, F16S / 2, WEIR_F16, r->stream);
+    case EXCHANGE:
+        return weir_exchange(r->collective, transfers, MANY, r->stream);
+    case PARTS:
+        return weir_allgather_parts(r->collective, parts, MANY, r->stream);
     default:
         return weir_launch(r->device, &of_a_user, shape, send, NULL, r->stream);
     }
@@ -106,10 +131,11 @@ int main(int argc, char **argv)
     }
     count = argc == 3 ? strtoul(argv[2], NULL, 10) : 0;
     if (operation == OPERATIONS || count == 0) {
-        fprintf(stderr, "usage: eager_calls launch|allreduce|all_to_all COUNT\n");
+        fprintf(stderr, "usage: eager_calls launch|allreduce|all_to_all|exchange|parts COUNT\n");
         return EXIT_FAILURE;
     }
     of_a_user = weirt_fake_kernel(give);
+    describe_many();
     if (weir_unique_id_create(NULL, &id) != WEIR_OK || pthread_create(&other, NULL, run, &numbers[1]) != 0) {
         fprintf(stderr, "weir_unique_id_create or pthread_create: %s\n", weir_last_error());
         return EXIT_FAILURE;
