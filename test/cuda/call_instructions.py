@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Instructions on the host of an eager call of 1 KiB: call_instructions.py VALGRIND PROGRAM DRIVER.
 
-An exchange has 64 transfers, and a call of parts 64 parts. About 250 of them are those of DRIVER, which stands in for
-CUDA's. The bounds are a tenth above the counts of 2026-11-28 with gcc 12 -O2. A system call counts as one instruction,
-so system calls have a bound too: one, the clock, which valgrind reads by a system call.
+An exchange has 64 transfers, and a call of parts 64 parts. Of each call about 250 instructions are those of DRIVER,
+which stands in for CUDA's. The bounds are a tenth above the counts of 2026-11-28 with gcc 12 -O2. A system call counts
+as one instruction, so system calls have a bound too: one, the clock, which valgrind reads by a system call.
 """
 import os
 import re

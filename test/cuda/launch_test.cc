@@ -213,7 +213,23 @@ void close(rank *r)
     weir_bootstrap_destroy(r->boot);
 }
 
-weir_status call(const rank *r, int operation, const void *send, void *recv)
+constexpr size_t OPERATIONS = 7;
+
+weir_status exchange(const rank *r, uint32_t peer, void *send, void *recv)
+{
+    const weir_transfer both[] = { { send, 512, WEIR_F16, peer, false }, { recv, 512, WEIR_F16, peer, true } };
+    return weir_exchange(r->collective, both, 2, r->stream);
+}
+
+weir_status gather_parts(const rank *r, void *send, void *recv)
+{
+    const weir_extent extents[] = { { 0, 128 }, { 128, 128 } };
+    const weir_part both[] = { { send, recv, extents, WEIR_F16 },
+                               { send, static_cast<char *>(recv) + 512, extents, WEIR_F16 } };
+    return weir_allgather_parts(r->collective, both, 2, r->stream);
+}
+
+weir_status call(const rank *r, uint32_t peer, size_t operation, void *send, void *recv)
 {
     switch (operation) {
     case 0:
@@ -224,8 +240,12 @@ weir_status call(const rank *r, int operation, const void *send, void *recv)
         return weir_reduce_scatter(r->collective, send, recv, 256, WEIR_F16, WEIR_SUM, r->stream);
     case 3:
         return weir_all_to_all(r->collective, send, recv, 256, WEIR_F16, r->stream);
-    default:
+    case 4:
         return weir_broadcast(r->collective, send, recv, 512, WEIR_F16, 0, r->stream);
+    case 5:
+        return exchange(r, peer, send, recv);
+    default:
+        return gather_parts(r, send, recv);
     }
 }
 
@@ -237,16 +257,16 @@ TEST(Calls, ASmallCollectiveMakesFiveCallsOfTheDriver)
     ASSERT_EQ(weir_unique_id_create(nullptr, &id), WEIR_OK) << weir_last_error();
     std::array<rank, 2> ranks;
     std::array<std::thread, 2> threads;
-    std::array<std::array<unsigned, 10>, 2> counts = {};
+    std::array<std::array<unsigned, 2 * OPERATIONS>, 2> counts = {};
     for (uint32_t i = 0; i < 2; i++) {
         threads[i] = std::thread([&, i] {
             alignas(16) char data[2][1024] = {};
             bool fine = open(&ranks[i], id.text, i);
-            for (int operation = 0; operation < 5 && fine; operation++) {
-                fine = call(&ranks[i], operation, data[0], data[1]) == WEIR_OK;
+            for (size_t operation = 0; operation < OPERATIONS && fine; operation++) {
+                fine = call(&ranks[i], 1 - i, operation, data[0], data[1]) == WEIR_OK;
                 const unsigned calls = fake_cuda_calls();
                 const unsigned launches = fake_cuda_launches();
-                fine = fine && call(&ranks[i], operation, data[0], data[1]) == WEIR_OK;
+                fine = fine && call(&ranks[i], 1 - i, operation, data[0], data[1]) == WEIR_OK;
                 counts[i][2 * operation] = fake_cuda_calls() - calls;
                 counts[i][2 * operation + 1] = fake_cuda_launches() - launches;
             }
@@ -259,7 +279,7 @@ TEST(Calls, ASmallCollectiveMakesFiveCallsOfTheDriver)
     }
     for (uint32_t i = 0; i < 2; i++) {
         EXPECT_EQ(ranks[i].error, "");
-        for (size_t operation = 0; operation < 5; operation++) {
+        for (size_t operation = 0; operation < OPERATIONS; operation++) {
             EXPECT_EQ(counts[i][2 * operation], 5u) << "operation " << operation;
             EXPECT_EQ(counts[i][2 * operation + 1], 1u) << "operation " << operation;
         }
