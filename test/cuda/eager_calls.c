@@ -22,13 +22,6 @@ static enum { LAUNCH, ALLREDUCE, ALL_TO_ALL, EXCHANGE, PARTS, OPERATIONS } opera
 static const char *const names[OPERATIONS] = { "launch", "allreduce", "all_to_all", "exchange", "parts" };
 static unsigned long count;
 
-static int give(void **function)
-{
-    static char a_function;
-    *function = &a_function;
-    return 0;
-}
-
 typedef struct rank {
     weir_device *device;
     weir_collective *collective;
@@ -134,7 +127,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: eager_calls launch|allreduce|all_to_all|exchange|parts COUNT\n");
         return EXIT_FAILURE;
     }
-    of_a_user = weirt_fake_kernel(give);
+    of_a_user = weirt_fake_kernel(weirt_fake_function);
     describe_many();
     if (weir_unique_id_create(NULL, &id) != WEIR_OK || pthread_create(&other, NULL, run, &numbers[1]) != 0) {
         fprintf(stderr, "weir_unique_id_create or pthread_create: %s\n", weir_last_error());

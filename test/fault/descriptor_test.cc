@@ -239,7 +239,7 @@ void refused_datagram_is_sent_again(weirt_rank *rank)
         weirt_barrier(rank);
         Importer importer(&j);
         WEIRT_EXPECT(rank, weirt_request_wait(j.c.comm, &request));
-        weirt_datagrams_hold(j.c.comm);
+        WEIRT_EXPECT(rank, weirt_datagrams_hold(j.c.comm));
         weirt_datagram filler = {};
         filler.proof_wrong = true;
         int error = 0;
@@ -468,7 +468,7 @@ void foreign_descriptors_are_closed_elsewhere(weirt_rank *rank)
         datagram.fd_count = 1;
         WEIRT_EXPECT(rank, lingering(&datagram.fds[0], &other));
         const uint32_t before = weirt_count_descriptors() - 1;
-        weirt_datagrams_hold(j.c.comm);
+        WEIRT_EXPECT(rank, weirt_datagrams_hold(j.c.comm));
         WEIRT_EXPECT(rank, weirt_datagram_send(j.c.comm, &datagram) == 0);
         close(datagram.fds[0]); // the last descriptor is that of the datagram
         weirt_datagrams_release(j.c.comm);
@@ -504,7 +504,7 @@ void further_descriptors_stay_open(weirt_rank *rank)
             WEIRT_EXPECT(rank, weirt_log_count("descriptors of foreign datagrams stay open") == 0);
             WEIRT_EXPECT(rank, lingering(&datagram.fds[0], &other));
             others.push_back(other);
-            weirt_datagrams_hold(j.c.comm);
+            WEIRT_EXPECT(rank, weirt_datagrams_hold(j.c.comm));
             WEIRT_EXPECT(rank, weirt_datagram_send(j.c.comm, &datagram) == 0);
             close(datagram.fds[0]); // the last descriptor is that of the datagram
             weirt_datagrams_release(j.c.comm);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <semaphore.h>
 #include <sodium.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -114,17 +115,26 @@ int weirt_datagram_send(weir_comm *comm, const weirt_datagram *datagram)
 static void post(void *context) { (void)sem_post((sem_t *)context); }
 
 /* The service thread may be taking datagrams right now. It runs what is posted after that. */
-void weirt_datagrams_hold(weir_comm *comm)
+bool weirt_datagrams_hold(weir_comm *comm)
 {
     weiri_service *service = weiri_bootstrap_service(comm->bootstrap);
-    sem_t done;
-    (void)sem_init(&done, 0, 0);
-    (void)weiri_service_set_events(service, comm->fd_pass.socket_watch, 0);
-    if (weiri_service_post(service, post, &done) == WEIR_OK) {
-        while (sem_wait(&done) != 0 && errno == EINTR) {
-        }
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
+    sem_t *done = (sem_t *)malloc(sizeof *done);
+    if (done == NULL || sem_init(done, 0, 0) != 0 ||
+        weiri_service_set_events(service, comm->fd_pass.socket_watch, 0) != WEIR_OK ||
+        weiri_service_post(service, post, done) != WEIR_OK) {
+        free(done);
+        return false;
     }
-    (void)sem_destroy(&done);
+    while (sem_trywait(done) != 0) {
+        if (weirt_now_ms() >= end) {
+            return false; /* not freed: the service thread may still post */
+        }
+        weirt_sleep_ms(1);
+    }
+    (void)sem_destroy(done);
+    free(done);
+    return true;
 }
 
 void weirt_datagrams_release(weir_comm *comm)

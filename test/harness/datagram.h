@@ -43,8 +43,9 @@ typedef struct weirt_datagram {
 /* Sends it to the communicator's own socket. Returns 0 or an errno value. */
 int weirt_datagram_send(weir_comm *comm, const weirt_datagram *datagram);
 
-/* Between the two calls the communicator takes no datagrams; they wait in its socket's queue. */
-void weirt_datagrams_hold(weir_comm *comm);
+/* Between the two calls the communicator takes no datagrams; they wait in its socket's queue. False if the service
+ * thread did not come to rest within the test's timeout. */
+bool weirt_datagrams_hold(weir_comm *comm);
 void weirt_datagrams_release(weir_comm *comm);
 
 /* Between the two calls the calling thread holds the communicator's mutex: peers get no answers. */
