@@ -226,14 +226,14 @@ bool is_brief(const weir_collective_exchange &x)
     return true;
 }
 
-// Whether the kernel in which all blocks send may have the launch.
+// Whether the kernel in which all blocks send may have the launch: lanes that receive come first.
 bool is_shared(const weir_collective_exchange &x)
 {
     bool sends = false;
     for (uint32_t lane = 0; lane < x.lanes; lane++) {
         const uint64_t bytes = weir_exchange_bytes(&x.transfers[x.lane[lane].first]);
-        if (x.lined == 0 || x.rings != 0 || x.lane[lane].count != 1 || weir_exchange_is_small(&x, lane, bytes) ||
-            weir_exchange_is_lined(&x, bytes)) {
+        if ((sends && x.lane[lane].receives != 0) || x.lined == 0 || x.rings != 0 || x.lane[lane].count != 1 ||
+            weir_exchange_is_small(&x, lane, bytes) || weir_exchange_is_lined(&x, bytes)) {
             return false;
         }
         sends = sends || x.lane[lane].receives == 0;
