@@ -102,7 +102,13 @@ typedef struct weir_collective_opts {
                                   if it is an all_to_all in place; if the buffer of one rank is not in memory of
                                   weir_device_allocate, weir_memory_allocate or cudaMalloc; if the ranks' buffers
                                   differ in address modulo 128; or if it needs more than 64 mappings. A mapping is a
-                                  set of allocations, one of each rank */
+                                  set of allocations, one of each rank.
+                                  Large transfers of exchange, send and recv inside a host go directly into the
+                                  receiver's buffer, at any address. Such a call waits on the host until the other
+                                  ends of these transfers are recorded, and WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT or
+                                  WEIR_ERR_NOMEM then end the communicator. So record both ends of a transfer, or
+                                  neither; send and recv of a large transfer each way are one exchange. A rank maps 64
+                                  allocations for receives; those beyond, and other memory, go through the staging */
 } weir_collective_opts;
 
 /* Every rank of the group calls it, and creates its collectives in the same order. If one rank fails, all ranks return

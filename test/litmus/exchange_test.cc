@@ -158,6 +158,7 @@ template <uint32_t DELAY, bool ALONE> struct Direct : Exchanging<2, 0, 250, 2, 0
         place_bases(bases, this->out);
         for (weir_collective_exchange &x : this->exchange) {
             x.bases = bases;
+            x.rows[0] = 1;
             x.registered[0] = 1;
             x.registered[1] = 1;
         }
@@ -188,6 +189,7 @@ struct Shared : Exchanging<2, 0, 250, 1, DELAY == 0 ? 1 : 0, 2, DELAY, true, tru
             x.columns = 1;
             x.posts = 1;
             x.bases = SLOTS && r == 0 ? nullptr : bases;
+            x.rows[0] = 1;
             x.registered[0] = x.bases != nullptr && x.lane[0].receives != 0 ? 1 : 0;
         }
     }
@@ -218,7 +220,7 @@ bool is_brief(const weir_collective_exchange &x)
     for (uint32_t lane = 0; lane < x.lanes; lane++) {
         for (uint32_t i = 0; i < x.lane[lane].count; i++) {
             const uint64_t bytes = weir_exchange_bytes(&x.transfers[x.lane[lane].first + i]);
-            if (!weir_exchange_is_small(&x, lane, bytes) && !weir_exchange_is_lined(&x, bytes)) {
+            if (!weir_exchange_is_small(&x, lane, bytes) && !weir_exchange_is_lined(&x, x.lane[lane].first + i)) {
                 return false;
             }
         }
@@ -233,7 +235,7 @@ bool is_shared(const weir_collective_exchange &x)
     for (uint32_t lane = 0; lane < x.lanes; lane++) {
         const uint64_t bytes = weir_exchange_bytes(&x.transfers[x.lane[lane].first]);
         if ((sends && x.lane[lane].receives != 0) || x.lined == 0 || x.rings != 0 || x.lane[lane].count != 1 ||
-            weir_exchange_is_small(&x, lane, bytes) || weir_exchange_is_lined(&x, bytes)) {
+            weir_exchange_is_small(&x, lane, bytes) || weir_exchange_is_lined(&x, x.lane[lane].first)) {
             return false;
         }
         sends = sends || x.lane[lane].receives == 0;
@@ -306,6 +308,7 @@ struct Random : Pair {
                 launch.exchange.lined = lines ? SLOT_BYTES : 0;
                 launch.exchange.grown = draw(2);
                 launch.exchange.bases = draw(3) != 0 ? bases : nullptr; // or recorded before the registration
+                launch.exchange.rows[0] = 1;
             }
             const uint32_t first = draw(2);
             add_lanes(round, first);
@@ -323,6 +326,7 @@ struct Random : Pair {
         for (uint32_t i = 0; i < count; i++) {
             const uint64_t kinds[] = { draw(4), draw(40), draw(WORDS) };
             const uint64_t words = std::min(kinds[draw(3)], WORDS - at);
+            const uint32_t met = words != 0 && draw(4) == 0 ? WEIR_EXCHANGE_MET : 0;
             for (uint32_t r = 0; r < RANKS; r++) {
                 weir_collective_exchange &x = launches[r][round].exchange;
                 weir_exchange_lane &lane = x.lane[x.lanes];
@@ -334,7 +338,8 @@ struct Random : Pair {
                 weir_exchange_transfer &t = x.transfers[lane.first + i];
                 t.data = reinterpret_cast<char *>((r == from ? in[r] : out[r]) + at);
                 t.count = words | static_cast<uint64_t>(WEIR_U64) << 56;
-                x.registered[lane.first + i] = x.bases != nullptr && lane.receives != 0 ? draw(2) : 0;
+                const uint32_t memory = x.bases != nullptr && lane.receives != 0 ? draw(2) : 0;
+                x.registered[lane.first + i] = static_cast<uint8_t>(memory | met);
                 x.lanes += i + 1 == count;
             }
             at += words;
@@ -526,7 +531,8 @@ struct Differing : Random {
         expected = draw(2) != 0 ? draw(4) : draw(WORDS);
         expected += expected == sent;
         t.data = reinterpret_cast<char *>(unexpected);
-        x.registered[x.lane[0].first + number] = x.bases != nullptr ? draw(2) : 0;
+        uint8_t &registered = x.registered[x.lane[0].first + number];
+        registered = static_cast<uint8_t>((registered & WEIR_EXCHANGE_MET) | (x.bases != nullptr ? draw(2) : 0));
         t.count = expected | static_cast<uint64_t>(WEIR_U64) << 56;
     }
     void thread(uint32_t i)

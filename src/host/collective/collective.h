@@ -3,22 +3,22 @@
  *     call.c     the public call: checks its arguments, makes a request
  *     parts.c    the same for many parts, with their plan
  *     plan.c     the steps of a request: one inside the host, or several inside it and over the rails
- *     map.c      maps the ordinary buffers of recorded calls
+ *     map.c      maps the ordinary buffers of recorded calls, and those of receives
  *     grow.c     adds staging before the first step that needs more
  *     choice.c   the form and the shape of a step inside the host
  *     local.c    describes a step inside the host for its kernel
  *     copies.c   carries out a step or an exchange inside the host by copy engines
- *     posts.c    lets both ends of transfers by copies meet
+ *     posts.c    lets both ends of transfers meet, by copies or recorded
  *     rails.c    describes a step over the rails for its kernel; sets the rails up
  *     launch.c   launches the kernel of a step
  *     order.c    orders the kernels of several streams
  *     gather.c   gather_v and scatter_v: checks them, and calls choice.c, local.c and rails.c
- *     exchange.c exchange, send and recv: checks them, describes them, and calls launch.c, or copies.c
+ *     exchange.c exchange, send and recv: checks them, describes them, and calls posts.c, launch.c, or copies.c
  *     life.c     remembers the streams
  *
  * A file calls those below it, once for each step, and local.c, copies.c and rails.c call launch.c alone; copies.c
- * calls posts.c, too. collective.c creates and frees; register.c registers; life.c destroys and abandons; tuning.c
- * reads the tuning file; text.c says what ranks called. */
+ * calls posts.c, too, and posts.c map.c. collective.c creates and frees; register.c registers; life.c destroys and
+ * abandons; tuning.c reads the tuning file; text.c says what ranks called. */
 #ifndef WEIRI_COLLECTIVE_COLLECTIVE_H
 #define WEIRI_COLLECTIVE_COLLECTIVE_H
 
@@ -34,6 +34,9 @@
 /* Registered memories. A kernel knows a registration by a number of 8 bits, from 1 on. 0 means no registration, and 255
  * means all mappings. */
 #define WEIRI_REGISTERED_MOST 254u
+/* Rows of the table of memories for exchanges (life.c), from 1 on: first the registrations, then the mappings of
+ * receives. */
+#define WEIRI_ROWS (WEIRI_REGISTERED_MOST + WEIRI_MAPPINGS_MOST)
 
 /* Kinds beyond those of weir_collective_kind. */
 enum {
@@ -96,13 +99,17 @@ typedef struct weiri_shift {
 /* An allocation of each rank, mapped by the others for recorded calls. */
 typedef struct weiri_mapping {
     weiri_team_memory memory;
-    uint64_t id; /* of this rank's allocation */
-    bool failed; /* on one rank: no rank uses it */
+    uint64_t id;   /* of this rank's allocation */
+    bool failed;   /* on one rank: no rank uses it */
+    uint32_t told; /* of a receive: one bit for each rank that has its handle */
 } weiri_mapping;
 
 typedef struct weiri_map {
-    weiri_mapping *at; /* WEIRI_MAPPINGS_MOST; NULL without opts.map_recorded */
-    uint32_t count;    /* the same on all ranks */
+    weiri_mapping *at;       /* WEIRI_MAPPINGS_MOST; NULL without opts.map_recorded */
+    uint32_t count;          /* the same on all ranks */
+    weiri_mapping *receives; /* WEIRI_MAPPINGS_MOST, for exchanges: memory.local is this rank's, which only the ranks
+                                that send to it map; memory.remote are those of other ranks with the same number */
+    uint32_t receive_count;  /* of this rank's */
 } weiri_map;
 
 typedef struct weiri_order weiri_order; /* order.c */
@@ -143,7 +150,7 @@ struct weir_collective {
     uint32_t forced;   /* forced number of blocks of a kernel; 0: not forced */
     weir_collective_form form;
     weiri_aside aside[WEIR_COLLECTIVE_RANKS];
-    weiri_posts *posts; /* NULL before the first exchange by copies */
+    weiri_posts *posts; /* NULL before the first transfers that meet */
     bool stores[2];     /* the device has stored behind copies in an eager call, and in a recorded one */
     bool has_factor;    /* of WEIR_SCALED_SUM: in device.factor and rails.device.factor */
     weiri_row *rows;    /* of the tuning file */
@@ -211,10 +218,10 @@ void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *te
 typedef struct weiri_post {
     uint64_t count;
     uint32_t dtype;
-    uint32_t place;       /* among the transfers of its call with the same rank in this direction, */
-    uint32_t total;       /* whose number this is */
-    uint8_t registration; /* of a receive by copies: its number, from 1 on, */
-    uint64_t offset;      /* and where the buffer begins in that memory */
+    uint32_t place;  /* among the transfers of its call with the same rank in this direction, */
+    uint32_t total;  /* whose number this is */
+    uint32_t row;    /* of a receive: that of its memory; 0: no rank maps it */
+    uint64_t offset; /* and where the buffer begins in that memory */
 } weiri_post;
 
 /* Writes how the ends of a transfer differ. This rank `receives`, or sends. */
@@ -255,7 +262,7 @@ typedef struct weiri_step {
     uint32_t op;    /* 64 bits */
     uint32_t threads;
     const weiri_team_memory *send; /* registered memory that has all of send, or of recv; NULL if none has. For
-                                      an exchange: two memories of receives */
+                                      an exchange: two memories of receives, or NULL and a digest for mappings */
     const weiri_team_memory *recv;
     weiri_shift send_shift; /* of mapped memory; all 0 otherwise */
     weiri_shift recv_shift;
@@ -340,6 +347,22 @@ void weiri_map_close(weir_collective *collective);
 weir_status weiri_map_buffers(weir_collective *collective, const char *name, const weir_collective_request *q,
                               uint64_t bytes, weiri_step *step);
 
+/* Where a buffer of a receive lies for its senders. */
+typedef struct weiri_place {
+    uint32_t row; /* of its memory; 0: no sender can map it */
+    uint64_t offset;
+    const weiri_team_memory *memory; /* if it is registered */
+    weiri_mapping *mapping;          /* or mapped */
+} weiri_place;
+/* Finds it in registered memory or, with `maps`, in a mapping, which is made if there is none. */
+weiri_place weiri_map_place(weir_collective *collective, const void *data, uint64_t bytes, bool maps);
+/* A sender maps memory of the rank with this place on the host, which it has as row `row`. If that fails, the sender
+ * goes on without it. WEIR_ERR_CORRUPT: the row is not one of mappings, or has a memory already. */
+weir_status weiri_map_remote(weir_collective *collective, uint32_t rank, uint32_t row, const weiri_handle *handle,
+                             int fd);
+/* The memory of a rank of the host that has this row, if it is mapped here, or NULL. */
+const weir_memory *weiri_map_row(const weir_collective *collective, uint32_t rank, uint32_t row);
+
 /* ---- grow.c ---------------------------------------------------------------------------------------------------- */
 
 /* Lets the staging grow, unless the stream records a graph. All ranks call it before an operation, here `name`. If it
@@ -380,9 +403,11 @@ weir_status weiri_copies_exchange(weir_collective *collective, const char *name,
 
 /* ---- posts.c --------------------------------------------------------------------------------------------------- */
 
-/* Lets the call's transfers meet their other ends, and compares the two. The receives are in registered memory.
- * WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT, WEIR_ERR_CORRUPT, WEIR_ERR_NOMEM: the communicator has failed. */
-weir_status weiri_posts_meet(weir_collective *collective, const char *name, const weir_transfer *transfers, uint32_t n);
+/* Lets the call's transfers meet their other ends, and compares the two. With `maps` the senders map the memory of
+ * receives that is not registered. WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT, WEIR_ERR_CORRUPT, WEIR_ERR_NOMEM: the
+ * communicator has failed. */
+weir_status weiri_posts_meet(weir_collective *collective, const char *name, const weir_transfer *transfers, uint32_t n,
+                             bool maps);
 /* The other end of the next send to the peer, once for each send of a call that has met its other ends. */
 weiri_post weiri_posts_take(weir_collective *collective, uint32_t peer);
 void weiri_posts_close(weir_collective *collective);
@@ -425,11 +450,11 @@ void weiri_life_used(const weir_collective *collective, void *stream);
 const char *weiri_life_work(const weir_collective *collective, bool foreign);
 /* Before the first registration or mapping. */
 weir_status weiri_life_prepare_registrations(weir_collective *collective);
-/* Exchanges may use registration `index` from here on. */
-weir_status weiri_life_begin_registration(weir_collective *collective, uint32_t index);
+/* Exchanges may use the memories that this row names from here on, until an end. */
+weir_status weiri_life_write_row(weir_collective *collective, uint32_t row, const weiri_team_memory *memory);
 /* Kernels that use registration `index` end in an error from here on. */
 weir_status weiri_life_end_registration(weir_collective *collective, uint32_t index);
-/* The table of all registrations for kernels (weir_collective_exchange.bases). NULL before the first one. */
+/* The table of all rows for kernels (weir_collective_exchange.bases). NULL before the first registration or mapping. */
 const uint64_t *weiri_life_bases(const weir_collective *collective);
 /* Number and generation of a registration, as in weir_dev_collective.lives; 0 for NULL. */
 uint64_t weiri_life_of(const weir_collective *collective, const weiri_team_memory *memory);

@@ -247,7 +247,7 @@ static weir_status send_one(const copied_exchange *e, const weir_transfer *t, vo
         status = weiri_launch_wait_in(collective, e->step, (uint32_t)1 << t->peer, WEIR_COPIES_READY, stream);
     }
     if (status == WEIR_OK && t->count != 0) {
-        const weir_memory *memory = collective->registered[post.registration - 1].remote[t->peer];
+        const weir_memory *memory = weiri_map_row(collective, t->peer, post.row);
         status = device->ops->copy_async(device, stream, (char *)weir_memory_pointer(memory) + post.offset, t->buffer,
                                          t->count * weir_dtype_bytes(t->dtype));
     }
@@ -371,7 +371,7 @@ weir_status weiri_copies_exchange(weir_collective *collective, const char *name,
     }
     weir_status status = weiri_copies_check(collective, name, e.own, step->stream);
     status = status == WEIR_OK ? open_streams(&e, aside) : status;
-    status = status == WEIR_OK ? weiri_posts_meet(collective, name, transfers, n) : status;
+    status = status == WEIR_OK ? weiri_posts_meet(collective, name, transfers, n, false) : status;
     status = status == WEIR_OK ? weiri_launch_begin(collective, step->stream) : status;
     if (status != WEIR_OK) {
         return status;

@@ -10,6 +10,7 @@
  * launches of the same distances. */
 #include <string.h>
 
+#include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 #include "src/host/collective/collective.h"
@@ -32,8 +33,12 @@ typedef struct exchange {
     uint32_t distance;                                                 /* the first of the launch */
     uint32_t next[WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS][2];   /* the transfer at which the lane continues */
     uint32_t passed[WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS][2]; /* transfers of the lane before it */
-    const weiri_team_memory *memories[2];                              /* registered ones that the launch uses */
+    const weiri_team_memory
+        *memories[2]; /* registered ones that the launch uses, or &mappings for all that are mapped */
+    bool meets;       /* the ends of long transfers have met on the host */
 } exchange;
+
+static const weiri_team_memory mappings;
 
 /* ---- checks ---------------------------------------------------------------------------------------------------- */
 
@@ -149,21 +154,61 @@ static void put(weir_exchange_transfer *to, const weir_transfer *t)
     to->count = t->count | (uint64_t)t->dtype << 56;
 }
 
-/* The number of the registration that has the buffer of a receive whose ends agree on its way, or 0. A launch uses two
- * registrations at most. */
-static uint8_t registration_of(exchange *e, const weir_collective_exchange *x, const weir_transfer *t)
+/* Whether the ends of a transfer meet on the host, if the call meets: both find the same. Shorter ones go as lines. By
+ * few columns lines take longer than the receiver's offer and a copy: four H200, a ring of 2, 4 and 8 MiB by 8 blocks
+ * took 23.5, 40.6 and 77.3 us as lines, and 20.0, 26.0 and 37.8 directly. By 16 blocks 8 MiB took 40.7 and 35.0, but by
+ * 24 blocks 33.4 and 35.0. */
+#define FEW_COLUMNS 8u
+#define FEW_MESSAGES 2u
+static bool is_met(const exchange *e, const weir_collective_exchange *x, const weir_transfer *t)
 {
-    const weir_collective *collective = e->collective;
-    const weiri_span span = span_of(t);
-    const bool agrees = t->receive && x->lined != 0 && !weir_exchange_is_lined(x, span.bytes);
-    const weiri_team_memory *memory = agrees ? weiri_plan_registered(collective, span.data, span.bytes) : NULL;
-    for (uint32_t i = 0; i < 2 && memory != NULL; i++) {
+    const uint64_t bytes = span_of(t).bytes;
+    const uint32_t messages = x->columns <= FEW_COLUMNS ? FEW_MESSAGES : WEIR_LINED_MESSAGES;
+    return t->peer != e->collective->rank && x->lined != 0 && bytes >= x->small &&
+           !weir_exchange_fits_lines(x, bytes, messages);
+}
+
+/* Whether the launch can use one more memory. Its kernel checks two: registrations, or all mappings. */
+static bool uses(exchange *e, const weiri_place *place)
+{
+    const weiri_team_memory *memory = place->memory != NULL ? place->memory : &mappings;
+    for (uint32_t i = 0; i < 2; i++) {
         if (e->memories[i] == NULL || e->memories[i] == memory) {
             e->memories[i] = memory;
-            return (uint8_t)(memory - collective->registered + 1);
+            return true;
         }
     }
-    return 0;
+    return false;
+}
+
+/* The memory of a receive, among those of the launch, from 1 on, or 0. */
+static uint32_t memory_of(exchange *e, weir_collective_exchange *x, const weiri_place *place)
+{
+    uint32_t i = 0;
+    while (i < WEIR_EXCHANGE_MEMORIES && x->rows[i] != 0 && x->rows[i] != place->row) {
+        i++;
+    }
+    if (place->row == 0 || i == WEIR_EXCHANGE_MEMORIES || !uses(e, place)) {
+        return 0;
+    }
+    x->rows[i] = (uint16_t)place->row;
+    return i + 1;
+}
+
+/* What a transfer of the launch has in weir_collective_exchange.registered. */
+static uint8_t registered_of(exchange *e, weir_collective_exchange *x, const weir_transfer *t)
+{
+    const weiri_span span = span_of(t);
+    const bool met = e->meets && is_met(e, x, t);
+    const bool agrees = x->lined != 0 && !weir_exchange_fits_lines(x, span.bytes, WEIR_LINED_MESSAGES);
+    if (!t->receive) {
+        return met && weiri_posts_take(e->collective, t->peer).row != 0 ? WEIR_EXCHANGE_MET : 0;
+    }
+    if (!met && !agrees) {
+        return 0;
+    }
+    const weiri_place place = weiri_map_place(e->collective, span.data, span.bytes, met);
+    return (uint8_t)(memory_of(e, x, &place) | (met && place.row != 0 ? WEIR_EXCHANGE_MET : 0));
 }
 
 /* Adds the next transfers of a lane, from transfer `*used` of the launch on. */
@@ -185,7 +230,7 @@ static void add_lane(exchange *e, weir_collective_exchange *x, uint32_t peer, bo
                                     ? 0
                                     : weir_exchange_pieces(bytes, weir_exchange_columns(x, x->lanes));
         lane->most = pieces > lane->most ? (uint16_t)pieces : lane->most;
-        x->registered[*used] = registration_of(e, x, t);
+        x->registered[*used] = registered_of(e, x, t);
         put(&x->transfers[(*used)++], t);
         lane->count++;
     }
@@ -292,7 +337,7 @@ static lane_contents contents_of(const weir_collective_exchange *x)
             }
             all.sends |= l->receives == 0;
             all.receives |= l->receives != 0;
-            all.brief &= weir_exchange_is_lined(x, bytes) != 0;
+            all.brief &= weir_exchange_is_lined(x, l->first + i) != 0;
             misaligned += (uintptr_t)t->data % 8 != 0 ? bytes : 0;
             const uint32_t pieces = weir_exchange_pieces(bytes, weir_exchange_columns(x, lane));
             all.pieces += pieces;
@@ -326,8 +371,9 @@ static uint32_t sharing_lanes(const weir_collective_exchange *x)
     for (uint32_t lane = 0; lane < x->lanes; lane++) {
         const weir_exchange_lane *l = &x->lane[lane];
         const uint64_t bytes = weir_exchange_bytes(&x->transfers[l->first]);
-        if (x->lined == 0 || l->count != 1 || (l->receives != 0 && x->registered[l->first] == 0) ||
-            weir_exchange_is_small(x, lane, bytes) || weir_exchange_is_lined(x, bytes)) {
+        const uint32_t memory = x->registered[l->first] & ~WEIR_EXCHANGE_MET;
+        if (x->lined == 0 || l->count != 1 || (l->receives != 0 && memory == 0) ||
+            weir_exchange_is_small(x, lane, bytes) || weir_exchange_is_lined(x, l->first)) {
             return 0;
         }
         lanes += l->receives == 0;
@@ -396,6 +442,27 @@ static uint32_t lined_of(uint64_t slot, uint32_t columns)
     return bytes >= WEIR_RING_HEAD + WEIR_LINE_BYTES ? (uint32_t)bytes : 0;
 }
 
+/* Sets the columns of the launches of a call, and which transfers go as packets and lines. */
+static void set_columns(const exchange *e, weir_collective_exchange *x)
+{
+    const weir_collective *collective = e->collective;
+    const uint32_t limit = collective->forced != 0 ? collective->forced : collective->sm_limit;
+    const uint32_t ranks = collective->device.ranks;
+    const uint32_t columns = weiri_exchange_columns(limit, ranks);
+    x->columns = ranks > 1 ? (uint32_t)least(collective->device.message_blocks, columns) : 1;
+    x->lined = hosts_of(e) == 1 && collective->host.lines ? lined_of(collective->device.message_bytes, x->columns) : 0;
+    x->far = hosts_of(e) > 1 ? (uint32_t)least(collective->rails.exchange.columns, columns) : 0;
+    x->step = step_of(x->columns, x->far);
+    x->small = collective->device.ring_bytes != 0 ? collective->device.ring_bytes + 1 : 0;
+}
+
+/* Names one of e->memories for the launch. */
+static void name_memory(const weiri_team_memory *memory, const weiri_team_memory **out, weiri_shift *shift)
+{
+    *out = memory == &mappings ? NULL : memory;
+    shift->digest = memory == &mappings;
+}
+
 /* Launches the next transfers of all lanes at the distances of the launch. Sets *more if there were any. */
 static weir_status launch_next(exchange *e, weiri_exchange_args *args, const weiri_step *call, bool *more)
 {
@@ -411,13 +478,7 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
     x->lanes = 0;
     x->copies = 0;
     memset(e->memories, 0, sizeof e->memories);
-    const uint32_t ranks = collective->device.ranks;
-    const uint32_t columns = weiri_exchange_columns(limit, ranks);
-    x->columns = ranks > 1 ? (uint32_t)least(collective->device.message_blocks, columns) : 1;
-    x->lined = hosts_of(e) == 1 && collective->host.lines ? lined_of(collective->device.message_bytes, x->columns) : 0;
-    x->far = hosts_of(e) > 1 ? (uint32_t)least(collective->rails.exchange.columns, columns) : 0;
-    x->step = step_of(x->columns, x->far);
-    x->small = collective->device.ring_bytes != 0 ? collective->device.ring_bytes + 1 : 0;
+    memset(x->rows, 0, sizeof x->rows);
     for (uint32_t k = 0; k < 2 * distances_of(e); k++) {
         add_lanes(e, x, e->distance + k % distances_of(e), k < distances_of(e), &used);
     }
@@ -427,8 +488,8 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
         return WEIR_OK;
     }
     weiri_step step = *call;
-    step.send = e->memories[0];
-    step.recv = e->memories[1];
+    name_memory(e->memories[0], &step.send, &step.send_shift);
+    name_memory(e->memories[1], &step.recv, &step.recv_shift);
     uint32_t kernel = args->rails != NULL ? WEIRI_EXCHANGE_FAR : WEIRI_EXCHANGE_INSIDE;
     const weir_shape shape = divide(collective, x, limit, &kernel);
     step.call.blocks = shape.blocks;
@@ -437,6 +498,36 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+/* For opts.map_recorded: lets the ends of a recorded call's long transfers meet, so that the senders map the buffers.
+ */
+static weir_status meet_recorded(exchange *e, const weir_collective_exchange *x, void *stream)
+{
+    weir_collective *collective = e->collective;
+    uint64_t recording = 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->n; i++) {
+        n += is_met(e, x, &e->transfers[i]);
+    }
+    weir_status status = n != 0 ? weiri_stream_recording(collective->comm->device, stream, &recording) : WEIR_OK;
+    if (status != WEIR_OK || recording == 0) {
+        return status;
+    }
+    weir_transfer *met = (weir_transfer *)weiri_alloc(n, sizeof *met);
+    if (met == NULL) {
+        return weiri_fail_nomem(e->name);
+    }
+    n = 0;
+    for (uint32_t i = 0; i < e->n; i++) {
+        if (is_met(e, x, &e->transfers[i])) {
+            met[n++] = e->transfers[i];
+        }
+    }
+    status = weiri_posts_meet(collective, e->name, met, n, true);
+    e->meets = status == WEIR_OK;
+    weiri_free(met);
+    return status;
+}
 
 /* Carries out the transfers, which have been checked. *call describes the call for the text of an error. */
 static weir_status run(exchange *e, const weiri_step *call)
@@ -447,6 +538,10 @@ static weir_status run(exchange *e, const weiri_step *call)
         return weiri_copies_exchange(e->collective, e->name, call, e->transfers, e->n);
     }
     memset(&args, 0, sizeof args);
+    set_columns(e, &args.exchange);
+    if (e->collective->map.at != NULL) {
+        status = meet_recorded(e, &args.exchange, call->stream);
+    }
     for (; e->distance < hosts_of(e) && status == WEIR_OK; e->distance += distances_of(e)) {
         bool more = true;
         while (more && status == WEIR_OK) {
@@ -464,6 +559,7 @@ static void begin(exchange *e, weir_collective *collective, const char *name, co
     e->transfers = transfers;
     e->n = n;
     e->distance = 0;
+    e->meets = false;
     memset(e->next, 0, collective->size * sizeof e->next[0]);
     memset(e->passed, 0, collective->size * sizeof e->passed[0]);
 }

@@ -17,9 +17,8 @@
 #define IDLE_MS 1u                     /* a stream whose work does not end in this time is busy */
 #define MAPPINGS WEIRI_REGISTERED_MOST /* the index of the generation of all mappings */
 #define GENERATION_CELLS ((MAPPINGS + 1) * sizeof(uint64_t) / WEIR_CELL_BYTES + 1)
-#define BASE_BYTES (WEIR_COLLECTIVE_RANKS * sizeof(uint64_t)) /* of a registration: where its memories are mapped */
-#define REGISTRATION_CELLS \
-    (GENERATION_CELLS + (WEIRI_REGISTERED_MOST * BASE_BYTES + WEIR_CELL_BYTES - 1) / WEIR_CELL_BYTES)
+#define BASE_BYTES (WEIR_COLLECTIVE_RANKS * sizeof(uint64_t)) /* of a row: where its memories are mapped */
+#define REGISTRATION_CELLS (GENERATION_CELLS + (WEIRI_ROWS * BASE_BYTES + WEIR_CELL_BYTES - 1) / WEIR_CELL_BYTES)
 
 /* With more streams than these, each eager kernel has an event behind it, and streams whose events have passed are
  * forgotten: a program may make a stream for each step. */
@@ -136,22 +135,17 @@ const uint64_t *weiri_life_bases(const weir_collective *collective)
     return cells == NULL ? NULL : (const uint64_t *)(cells + GENERATION_CELLS * WEIR_CELL_BYTES);
 }
 
-/* Writes the bases of registration `index`, or zeros. */
-static weir_status write_bases(const weir_collective *collective, uint32_t index, bool ended)
+/* Where the memories of a row are mapped: of a mapping not all are. NULL: the row has ended. */
+weir_status weiri_life_write_row(weir_collective *collective, uint32_t row, const weiri_team_memory *memory)
 {
-    const weiri_team_memory *memory = &collective->registered[index];
-    const uint64_t at = collective->life->generations + GENERATION_CELLS * WEIR_CELL_BYTES + index * BASE_BYTES;
+    const uint64_t at = collective->life->generations + GENERATION_CELLS * WEIR_CELL_BYTES + (row - 1) * BASE_BYTES;
     uint64_t bases[WEIR_COLLECTIVE_RANKS] = { 0 };
-    for (uint32_t k = 0; k < collective->device.ranks && !ended; k++) {
-        bases[k] = (uintptr_t)weir_memory_pointer(weiri_team_memory_of(memory, k));
+    for (uint32_t k = 0; k < collective->device.ranks && memory != NULL; k++) {
+        const weir_memory *mapped = k == collective->device.rank ? memory->local : memory->remote[k];
+        bases[k] = (uintptr_t)weir_memory_pointer(mapped);
     }
     return weir_device_copy(collective->comm->device, weiri_slab_device(collective->comm->slabs.device.memory, at),
                             bases, sizeof bases);
-}
-
-weir_status weiri_life_begin_registration(weir_collective *collective, uint32_t index)
-{
-    return write_bases(collective, index, false);
 }
 
 /* Begins the next generation at `index`. */
@@ -168,7 +162,7 @@ static weir_status end_generation(weir_collective *collective, uint32_t index)
 weir_status weiri_life_end_registration(weir_collective *collective, uint32_t index)
 {
     const weir_status status = end_generation(collective, index);
-    return status == WEIR_OK ? write_bases(collective, index, true) : status;
+    return status == WEIR_OK ? weiri_life_write_row(collective, index + 1, NULL) : status;
 }
 
 weir_status weiri_life_end_mappings(weir_collective *collective) { return end_generation(collective, MAPPINGS); }

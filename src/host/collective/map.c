@@ -9,7 +9,12 @@
  * use together need not lie in allocations that were made together. It is known by its id, never by its address, which
  * a later allocation may get. Mappings end all at once, in weir_collective_unmap or with the collective, and kernels of
  * graphs find that out as they do for registrations. Until then a number, which is the same on all ranks, names the
- * same mapping, also one that failed. */
+ * same mapping, also one that failed.
+ *
+ * An exchange has no call that all ranks make, so each receiver maps for itself. It keeps a list of allocations that
+ * hold buffers of its receives, and a sender gets the handle of one with the first transfer into it, when both ends
+ * meet (posts.c). The sender maps it and goes on without it if that fails: the receiver offers the buffer to the
+ * sender's kernel, which stores through the staging if the table of rows has no address (life.c). */
 #include <string.h>
 
 #include "src/host/base/alloc.h"
@@ -209,24 +214,146 @@ weir_status weiri_map_buffers(weir_collective *collective, const char *name, con
     return status;
 }
 
-weir_status weiri_map_open(weir_collective *collective)
+/* ---- receives ---------------------------------------------------------------------------------------------------- */
+
+/* Makes a mapping for the allocation, which senders have not mapped. One that fails is not tried again. */
+static weiri_mapping *add_receive(weir_collective *collective, const weiri_allocation *allocation)
 {
-    collective->map.at = (weiri_mapping *)weiri_alloc(WEIRI_MAPPINGS_MOST, sizeof *collective->map.at);
-    return collective->map.at != NULL ? WEIR_OK : weiri_fail_nomem("weir_collective_create");
+    weir_comm *comm = collective->comm;
+    weiri_mapping *mapping = &collective->map.receives[collective->map.receive_count++];
+    mapping->id = allocation->id;
+    weir_status status = weiri_life_prepare_registrations(collective);
+    if (status == WEIR_OK) {
+        status = weir_memory_register(comm, allocation->base, allocation->bytes, NULL, &mapping->memory.local);
+    }
+    if (status == WEIR_OK) {
+        const uint32_t row = WEIRI_REGISTERED_MOST + collective->map.receive_count;
+        status = weiri_life_write_row(collective, row, &mapping->memory);
+    }
+    mapping->failed = status != WEIR_OK;
+    if (mapping->failed) {
+        weiri_log(WEIR_LOG_INFO, "weir_exchange of rank %u: an allocation of %llu bytes is not mapped: %s", comm->rank,
+                  (unsigned long long)allocation->bytes, weir_last_error());
+    } else {
+        weiri_log(WEIR_LOG_INFO, "weir_exchange of rank %u: senders may map an allocation of %llu bytes", comm->rank,
+                  (unsigned long long)allocation->bytes);
+    }
+    return mapping;
 }
 
+static weiri_mapping *find_receive(weir_collective *collective, const weiri_allocation *allocation)
+{
+    weiri_map *map = &collective->map;
+    uint32_t i = 0;
+    while (i < map->receive_count && map->receives[i].id != allocation->id) {
+        i++;
+    }
+    return i < map->receive_count    ? &map->receives[i]
+           : i < WEIRI_MAPPINGS_MOST ? add_receive(collective, allocation)
+                                     : NULL;
+}
+
+weiri_place weiri_map_place(weir_collective *collective, const void *data, uint64_t bytes, bool maps)
+{
+    weiri_place place = { .memory = weiri_plan_registered(collective, data, bytes) };
+    buffer b = { .data = data };
+    if (place.memory != NULL) {
+        place.row = (uint32_t)(place.memory - collective->registered) + 1;
+        place.offset = (uintptr_t)data - (uintptr_t)weir_memory_pointer(place.memory->local);
+        return place;
+    }
+    if (maps && bytes != 0) {
+        identify(collective, &b, bytes);
+        place.mapping = b.known ? find_receive(collective, &b.allocation) : NULL;
+    }
+    if (place.mapping != NULL && !place.mapping->failed) {
+        place.row = WEIRI_REGISTERED_MOST + 1 + (uint32_t)(place.mapping - collective->map.receives);
+        place.offset = (uint64_t)((const char *)data - b.allocation.base);
+    }
+    return place;
+}
+
+const weir_memory *weiri_map_row(const weir_collective *collective, uint32_t rank, uint32_t row)
+{
+    if (row != 0 && row <= collective->registered_count) {
+        return collective->registered[row - 1].remote[rank];
+    }
+    return row > WEIRI_REGISTERED_MOST && row <= WEIRI_ROWS && collective->map.receives != NULL
+               ? collective->map.receives[row - WEIRI_REGISTERED_MOST - 1].memory.remote[rank]
+               : NULL;
+}
+
+weir_status weiri_map_remote(weir_collective *collective, uint32_t rank, uint32_t row, const weiri_handle *handle,
+                             int fd)
+{
+    const bool fine = collective->map.receives != NULL && row > WEIRI_REGISTERED_MOST && row <= WEIRI_ROWS &&
+                      handle->rank == collective->host.ranks[rank] && weiri_map_row(collective, rank, row) == NULL;
+    if (!fine) {
+        return weiri_fail(WEIR_ERR_CORRUPT, "malformed mapping of rank %u", collective->host.ranks[rank]);
+    }
+    weir_memory **memory = &collective->map.receives[row - WEIRI_REGISTERED_MOST - 1].memory.remote[rank];
+    weir_status status = weiri_life_prepare_registrations(collective);
+    if (status == WEIR_OK) {
+        status = weiri_memory_map(collective->comm, handle, fd, true, memory);
+    }
+    if (status == WEIR_OK) {
+        status =
+            weiri_life_write_row(collective, row, &collective->map.receives[row - WEIRI_REGISTERED_MOST - 1].memory);
+    }
+    if (status != WEIR_OK) {
+        weiri_log(WEIR_LOG_INFO, "weir_exchange of rank %u: a buffer of rank %u is not mapped: %s",
+                  collective->comm->rank, handle->rank, weir_last_error());
+        weir_memory_destroy(*memory);
+        *memory = NULL;
+    }
+    return WEIR_OK;
+}
+
+/* ---- open and close ---------------------------------------------------------------------------------------------- */
+
+weir_status weiri_map_open(weir_collective *collective)
+{
+    weiri_map *map = &collective->map;
+    map->at = (weiri_mapping *)weiri_alloc(WEIRI_MAPPINGS_MOST, sizeof *map->at);
+    map->receives = (weiri_mapping *)weiri_alloc(WEIRI_MAPPINGS_MOST, sizeof *map->receives);
+    return map->at != NULL && map->receives != NULL ? WEIR_OK : weiri_fail_nomem("weir_collective_create");
+}
+
+/* Closes also the memories that other ranks have at numbers that this rank does not use. */
 static void close_mappings(weiri_map *map)
 {
     for (uint32_t i = 0; i < map->count; i++) {
         close_mapping(&map->at[i]);
     }
+    for (uint32_t i = 0; i < WEIRI_MAPPINGS_MOST && map->receives != NULL; i++) {
+        close_mapping(&map->receives[i]);
+        map->receives[i].failed = false;
+        map->receives[i].told = 0;
+    }
     map->count = 0;
+    map->receive_count = 0;
 }
 
 void weiri_map_close(weir_collective *collective)
 {
     close_mappings(&collective->map);
     weiri_free(collective->map.at);
+    weiri_free(collective->map.receives);
+}
+
+/* Kernels find no mapped memory of receives from here on. */
+static weir_status end_mappings(weir_collective *collective)
+{
+    const weiri_map *map = &collective->map;
+    weir_status status = collective->device.generations != NULL ? weiri_life_end_mappings(collective) : WEIR_OK;
+    for (uint32_t i = 0; i < WEIRI_MAPPINGS_MOST && status == WEIR_OK; i++) {
+        bool used = map->receives[i].memory.local != NULL;
+        for (uint32_t k = 0; k < collective->device.ranks; k++) {
+            used = used || map->receives[i].memory.remote[k] != NULL;
+        }
+        status = used ? weiri_life_write_row(collective, WEIRI_REGISTERED_MOST + 1 + i, NULL) : WEIR_OK;
+    }
+    return status;
 }
 
 weir_status weir_collective_unmap(weir_collective *collective)
@@ -241,8 +368,8 @@ weir_status weir_collective_unmap(weir_collective *collective)
         status = weiri_fail(WEIR_ERR_BUSY, "%s: a stream of the collective's operations %s", call, work);
     }
     status = weiri_team_agree(&collective->host, NULL, call, status, false);
-    if (status == WEIR_OK && collective->map.count != 0) {
-        status = weiri_team_agree(&collective->host, NULL, call, weiri_life_end_mappings(collective), true);
+    if (status == WEIR_OK && collective->map.at != NULL) {
+        status = weiri_team_agree(&collective->host, NULL, call, end_mappings(collective), true);
     }
     if (status == WEIR_OK) {
         close_mappings(&collective->map);

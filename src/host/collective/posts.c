@@ -1,9 +1,12 @@
-/* posts.c - both ends of transfers by copies meet on the host.
+/* posts.c - both ends of transfers by copies, and of recorded ones that map their buffers, meet on the host.
  *
- * The rank that puts a copy on its stream must know the receiver's buffer. So a call tells each peer of its transfers
- * with it, and then waits until the peer has told of the other end of each. The i-th send to a peer meets the i-th
- * receive from this rank, however calls divide them: what a peer has told beyond the call's transfers is kept for later
- * calls. An error ends the communicator, because other peers of the call may wait on their streams by then. */
+ * The rank that puts a copy on its stream must know the receiver's buffer, and a sender must map a buffer before its
+ * kernel stores into it. So a call tells each peer of its transfers with it, and then waits until the peer has told of
+ * the other end of each. The i-th send to a peer meets the i-th receive from this rank, however calls divide them: what
+ * a peer has told beyond the call's transfers is kept for later calls. An error ends the communicator, because other
+ * peers of the call may wait on their streams by then.
+ *
+ * The first message about a mapping to a rank has its handle, and ends with the transfer that uses it. */
 #include <string.h>
 
 #include "src/host/base/alloc.h"
@@ -13,7 +16,7 @@
 #include "src/host/comm/exchange.h"
 
 #define HEADER_BYTES (1 + 1 + 4 + 4)
-#define POST_BYTES (8 + 1 + 8 + 1)
+#define POST_BYTES (8 + 1 + 8 + 2)
 #define POSTS_MOST ((WEIRI_PAYLOAD_MAX - HEADER_BYTES) / POST_BYTES) /* in a message */
 
 /* The posts of a peer in one direction that have not met a transfer of this rank. */
@@ -27,6 +30,15 @@ typedef struct queue {
 struct weiri_posts {
     queue queues[WEIR_COLLECTIVE_RANKS][2]; /* of each peer; the second index is weir_transfer.receive at the peer */
 };
+
+/* The transfers of a call. */
+typedef struct meeting {
+    weir_collective *collective;
+    const char *name;
+    const weir_transfer *transfers;
+    uint32_t n;
+    bool maps;
+} meeting;
 
 /* ---- queues ------------------------------------------------------------------------------------------------------ */
 
@@ -81,23 +93,27 @@ uint64_t weiri_posts_tag(const weir_collective *collective)
     return WEIRI_TAG_TRANSFERS ^ (uint64_t)memory->rank << 40 ^ memory->id;
 }
 
-static void write_post(const weir_collective *collective, weiri_writer *w, const weir_transfer *t)
+static void write_post(weiri_writer *w, const weir_transfer *t, const weiri_place *place)
 {
-    const uint64_t bytes = t->count * weir_dtype_bytes(t->dtype);
-    const weiri_team_memory *memory = t->receive ? weiri_plan_registered(collective, t->buffer, bytes) : NULL;
-    const char *base = memory == NULL ? NULL : (const char *)weir_memory_pointer(memory->local);
     weiri_write_u64(w, t->count);
     weiri_write_u8(w, (uint8_t)t->dtype);
-    weiri_write_u64(w, memory == NULL ? 0 : (uint64_t)((const char *)t->buffer - base));
-    weiri_write_u8(w, memory == NULL ? 0 : (uint8_t)(memory - collective->registered + 1));
+    weiri_write_u64(w, place->offset);
+    weiri_write_u16(w, (uint16_t)place->row);
 }
 
+/* `mapping`: one whose handle the peer has not got, or NULL. */
 static weir_status send_message(const weir_collective *collective, uint32_t peer, uint8_t *payload, size_t bytes,
-                                uint32_t posts)
+                                uint32_t posts, weiri_mapping *mapping)
 {
-    const weiri_op_message message = { WEIRI_OP_TRANSFERS, payload, bytes, { NULL, NULL }, 0 };
+    weir_memory *handle = mapping != NULL ? mapping->memory.local : NULL;
+    const weiri_op_message message = { WEIRI_OP_TRANSFERS, payload, bytes, { handle, NULL }, handle != NULL };
     payload[1] = (uint8_t)posts;
-    return weiri_exchange_send(collective->comm, collective->host.ranks[peer], weiri_posts_tag(collective), &message);
+    const weir_status status =
+        weiri_exchange_send(collective->comm, collective->host.ranks[peer], weiri_posts_tag(collective), &message);
+    if (mapping != NULL && status == WEIR_OK) {
+        mapping->told |= (uint32_t)1 << peer;
+    }
+    return status;
 }
 
 static uint32_t count_of(const weir_transfer *transfers, uint32_t n, uint32_t peer, bool receive)
@@ -111,10 +127,11 @@ static uint32_t count_of(const weir_transfer *transfers, uint32_t n, uint32_t pe
 }
 
 /* Tells the peer of the call's sends to it, or of the receives from it. */
-static weir_status tell(const weir_collective *collective, const weir_transfer *transfers, uint32_t n, uint32_t peer,
-                        bool receive)
+static weir_status tell(const meeting *m, uint32_t peer, bool receive)
 {
     uint8_t payload[WEIRI_PAYLOAD_MAX];
+    const weir_transfer *transfers = m->transfers;
+    const uint32_t n = m->n;
     const uint32_t total = count_of(transfers, n, peer, receive);
     weiri_writer w = weiri_writer_init(payload, sizeof payload);
     weir_status status = WEIR_OK;
@@ -129,29 +146,34 @@ static weir_status tell(const weir_collective *collective, const weir_transfer *
             weiri_write_u32(&w, told);
             weiri_write_u32(&w, total);
         }
-        write_post(collective, &w, &transfers[i]);
+        const weir_transfer *t = &transfers[i];
+        const weiri_place nowhere = { 0 };
+        const weiri_place place =
+            receive ? weiri_map_place(m->collective, t->buffer, t->count * weir_dtype_bytes(t->dtype), m->maps)
+                    : nowhere;
+        const bool untold = place.row != 0 && place.mapping != NULL && (place.mapping->told >> peer & 1) == 0;
+        write_post(&w, t, &place);
         told++;
-        if (++posts == POSTS_MOST || told == total) {
-            status = send_message(collective, peer, payload, w.size, posts);
+        if (++posts == POSTS_MOST || told == total || untold) {
+            status = send_message(m->collective, peer, payload, w.size, posts, untold ? place.mapping : NULL);
             posts = 0;
         }
     }
     return status;
 }
 
-/* A place in registered memory is checked here, so that no copy leaves the memory. */
-static bool is_inside(const weir_collective *collective, uint32_t peer, const weiri_post *post)
+/* The place of a receive is checked here, so that no copy leaves the memory. Kernels can do without a place. */
+static bool is_inside(const meeting *m, uint32_t peer, const weiri_post *post)
 {
     const uint64_t bytes = post->count * weir_dtype_bytes(post->dtype);
-    const weir_memory *memory = post->registration == 0 || post->registration > collective->registered_count
-                                    ? NULL
-                                    : collective->registered[post->registration - 1].remote[peer];
-    return memory != NULL && post->offset <= weir_memory_bytes(memory) &&
-           bytes <= weir_memory_bytes(memory) - post->offset;
+    const weir_memory *memory = weiri_map_row(m->collective, peer, post->row);
+    return memory == NULL
+               ? m->maps
+               : post->offset <= weir_memory_bytes(memory) && bytes <= weir_memory_bytes(memory) - post->offset;
 }
 
 typedef struct hearing {
-    weir_collective *collective;
+    const meeting *meeting;
     uint32_t peer;
 } hearing;
 
@@ -163,7 +185,9 @@ static weir_status read_message(weir_future *future)
     const uint32_t posts = weiri_read_u8(&r);
     const uint32_t told = weiri_read_u32(&r);
     const uint32_t total = weiri_read_u32(&r);
-    bool fine = receive <= 1 && posts != 0 && posts <= total && told <= total - posts && future->handle_count == 0 &&
+    const bool maps = h->meeting->maps && receive != 0;
+    bool fine = receive <= 1 && posts != 0 && posts <= total && told <= total - posts &&
+                future->handle_count <= (maps ? 1 : 0) &&
                 future->payload_bytes == HEADER_BYTES + (size_t)posts * POST_BYTES;
     weir_status status = WEIR_OK;
     for (uint32_t i = 0; i < posts && fine && status == WEIR_OK; i++) {
@@ -171,19 +195,25 @@ static weir_status read_message(weir_future *future)
         post.count = weiri_read_u64(&r);
         post.dtype = weiri_read_u8(&r);
         post.offset = weiri_read_u64(&r);
-        post.registration = weiri_read_u8(&r);
+        post.row = weiri_read_u16(&r);
+        if (i + 1 == posts && future->handle_count == 1) {
+            status = weiri_map_remote(h->meeting->collective, h->peer, post.row, &future->handles[0], future->fds[0]);
+        }
         fine = post.dtype < WEIR_DTYPES && post.count <= WEIRI_BYTES_MOST &&
-               (receive == 0 || post.count == 0 || is_inside(h->collective, h->peer, &post));
-        status = fine ? push(&h->collective->posts->queues[h->peer][receive], &post) : WEIR_OK;
+               (receive == 0 || post.count == 0 || is_inside(h->meeting, h->peer, &post));
+        if (fine && status == WEIR_OK) {
+            status = push(&h->meeting->collective->posts->queues[h->peer][receive], &post);
+        }
     }
     return fine ? status : weiri_fail(WEIR_ERR_CORRUPT, "malformed transfers of rank %u", future->peer);
 }
 
 /* Waits until the peer has told of `count` sends to this rank, or receives from it. */
-static weir_status hear(weir_collective *collective, uint32_t peer, bool receive, uint64_t count)
+static weir_status hear(const meeting *m, uint32_t peer, bool receive, uint64_t count)
 {
+    weir_collective *collective = m->collective;
     const queue *q = &collective->posts->queues[peer][receive];
-    hearing h = { collective, peer };
+    hearing h = { m, peer };
     weir_status status = WEIR_OK;
     while (q->end - q->first < count && status == WEIR_OK) {
         weir_future *future = NULL;
@@ -197,10 +227,12 @@ static weir_status hear(weir_collective *collective, uint32_t peer, bool receive
 /* ---- both ends --------------------------------------------------------------------------------------------------- */
 
 /* Compares the call's sends to the peer, or receives from it, with the other ends, which are known. */
-static weir_status compare(const weir_collective *collective, const char *name, const weir_transfer *transfers,
-                           uint32_t n, uint32_t peer, bool receive)
+static weir_status compare(const meeting *m, uint32_t peer, bool receive)
 {
+    const weir_collective *collective = m->collective;
     const queue *q = &collective->posts->queues[peer][!receive];
+    const weir_transfer *transfers = m->transfers;
+    const uint32_t n = m->n;
     uint32_t place = 0;
     for (uint32_t i = weiri_exchange_next(transfers, n, 0, peer, receive); i < n;
          i = weiri_exchange_next(transfers, n, i + 1, peer, receive)) {
@@ -210,7 +242,7 @@ static weir_status compare(const weir_collective *collective, const char *name, 
         if (other->count != own.count || other->dtype != own.dtype) {
             char text[256];
             weiri_transfer_differ(&own, other, receive, collective->host.ranks[peer], text, sizeof text);
-            return weiri_fail(WEIR_ERR_MISMATCH, "%s: %s", name, text);
+            return weiri_fail(WEIR_ERR_MISMATCH, "%s: %s", m->name, text);
         }
         place++;
     }
@@ -218,38 +250,38 @@ static weir_status compare(const weir_collective *collective, const char *name, 
 }
 
 /* Tells the peer of the call's transfers with it. */
-static weir_status tell_peer(const weir_collective *collective, const weir_transfer *transfers, uint32_t n,
-                             uint32_t peer)
+static weir_status tell_peer(const meeting *m, uint32_t peer)
 {
-    const weir_status status = tell(collective, transfers, n, peer, false);
-    return status == WEIR_OK ? tell(collective, transfers, n, peer, true) : status;
+    const weir_status status = tell(m, peer, false);
+    return status == WEIR_OK ? tell(m, peer, true) : status;
 }
 
 /* Waits for the other ends of the call's transfers with the peer. Those of receives are done with then. */
-static weir_status hear_peer(weir_collective *collective, const char *name, const weir_transfer *transfers, uint32_t n,
-                             uint32_t peer)
+static weir_status hear_peer(const meeting *m, uint32_t peer)
 {
-    const uint32_t receives = count_of(transfers, n, peer, true);
-    weir_status status = hear(collective, peer, true, count_of(transfers, n, peer, false));
-    status = status == WEIR_OK ? hear(collective, peer, false, receives) : status;
-    status = status == WEIR_OK ? compare(collective, name, transfers, n, peer, false) : status;
-    status = status == WEIR_OK ? compare(collective, name, transfers, n, peer, true) : status;
-    collective->posts->queues[peer][false].first += status == WEIR_OK ? receives : 0;
+    const uint32_t receives = count_of(m->transfers, m->n, peer, true);
+    weir_status status = hear(m, peer, true, count_of(m->transfers, m->n, peer, false));
+    status = status == WEIR_OK ? hear(m, peer, false, receives) : status;
+    status = status == WEIR_OK ? compare(m, peer, false) : status;
+    status = status == WEIR_OK ? compare(m, peer, true) : status;
+    m->collective->posts->queues[peer][false].first += status == WEIR_OK ? receives : 0;
     return status;
 }
 
-weir_status weiri_posts_meet(weir_collective *collective, const char *name, const weir_transfer *transfers, uint32_t n)
+weir_status weiri_posts_meet(weir_collective *collective, const char *name, const weir_transfer *transfers, uint32_t n,
+                             bool maps)
 {
+    const meeting m = { collective, name, transfers, n, maps };
     const weir_dev_collective *c = &collective->device;
     weir_status status = open_posts(collective);
     if (status != WEIR_OK) {
         return status;
     }
     for (uint32_t k = 0; k + 1 < c->ranks && status == WEIR_OK; k++) {
-        status = tell_peer(collective, transfers, n, weir_collective_peer(c, k));
+        status = tell_peer(&m, weir_collective_peer(c, k));
     }
     for (uint32_t k = 0; k + 1 < c->ranks && status == WEIR_OK; k++) {
-        status = hear_peer(collective, name, transfers, n, weir_collective_peer(c, k));
+        status = hear_peer(&m, weir_collective_peer(c, k));
     }
     return status == WEIR_OK ? WEIR_OK : weiri_comm_break(collective->comm, status, weir_last_error());
 }

@@ -79,7 +79,7 @@ static weir_status share(weir_collective *collective, const char *call, weiri_te
     const weir_status status = weiri_team_share(&collective->host, call, registered->local, true, registered);
     return status != WEIR_OK
                ? status
-               : weiri_life_begin_registration(collective, (uint32_t)(registered - collective->registered));
+               : weiri_life_write_row(collective, (uint32_t)(registered - collective->registered) + 1, registered);
 }
 
 weir_status weir_collective_register(weir_collective *collective, weir_memory *memory)

@@ -21,7 +21,7 @@ typedef enum weiri_op {
     WEIRI_OP_IMPORT = 8 /* without a message */
 } weiri_op;
 
-/* The create and register calls of collectives, windows and halos, and exchanges by copies, consist of operations
+/* The create and register calls of collectives, windows and halos, and transfers that meet, consist of operations
  * between two ranks, with these tags. */
 #define WEIRI_TAG_COLLECTIVE 0x636f6c6c65637469u
 #define WEIRI_TAG_RAILS 0x7261696c73u

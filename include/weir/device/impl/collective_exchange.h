@@ -84,8 +84,7 @@ WEIR_FN void weir_ring_write_call(const weir_collective_exchange *x, uint32_t la
 /* Whether the ends of the lane's transfer agree on its way before each piece. */
 WEIR_FN int weir_exchange_agrees(const weir_collective_exchange *x, uint32_t lane, const weir_exchange_state *s)
 {
-    return x->lined != 0 &&
-           !weir_exchange_is_lined(x, weir_exchange_bytes(&x->transfers[x->lane[lane].first + s->next]));
+    return x->lined != 0 && !weir_exchange_is_lined(x, x->lane[lane].first + (uint32_t)s->next);
 }
 
 /* Opens such a piece: the sender writes its call into the free slot, and the receiver its offer; called by one thread.
@@ -99,12 +98,13 @@ WEIR_FN void weir_exchange_open(const weir_dev_collective *c, const weir_collect
         return;
     }
     const uint32_t index = l->first + s->next;
-    const uint64_t number = x->registered[index];
+    const uint32_t memory = x->registered[index] & ~WEIR_EXCHANGE_MET;
     char *offer = weir_message_offer(c, l->peer, c->rank, column);
     uint64_t place = 0;
-    if (number != 0) {
-        const uint64_t base = weir_arch_load_relaxed_dev_u64(x->bases + (number - 1) * WEIR_COLLECTIVE_RANKS + c->rank);
-        place = number << 56 | ((uint64_t)(uintptr_t)s->data - base);
+    if (memory != 0) {
+        const uint64_t row = x->rows[memory - 1];
+        const uint64_t base = weir_arch_load_relaxed_dev_u64(x->bases + (row - 1) * WEIR_COLLECTIVE_RANKS + c->rank);
+        place = row << WEIR_OFFER_SHIFT | ((uint64_t)(uintptr_t)s->data - base);
     }
     weir_ll16_store(offer + 16, x->transfers[index].count, weir_ring_flag(s->messages));
     weir_ll16_store_release(offer, place, weir_ring_flag(s->messages));
@@ -133,8 +133,8 @@ WEIR_FN char *weir_exchange_offered(const weir_dev_collective *c, const weir_col
         return NULL;
     }
     const uint64_t base =
-        weir_arch_load_relaxed_dev_u64(x->bases + ((place >> 56) - 1) * WEIR_COLLECTIVE_RANKS + l->peer);
-    return base == 0 ? NULL : (char *)(uintptr_t)(base + (place & UINT64_MAX >> 8));
+        weir_arch_load_relaxed_dev_u64(x->bases + ((place >> WEIR_OFFER_SHIFT) - 1) * WEIR_COLLECTIVE_RANKS + l->peer);
+    return base == 0 ? NULL : (char *)(uintptr_t)(base + (place & (((uint64_t)1 << WEIR_OFFER_SHIFT) - 1)));
 }
 
 /* Before the first message of a piece inside the host is passed: finds its slots. Both ends find the same room. A long
@@ -143,7 +143,7 @@ WEIR_FN void weir_exchange_place_inside(const weir_dev_collective *c, const weir
                                         uint32_t column, weir_exchange_state *s)
 {
     const weir_exchange_lane *l = &x->lane[lane];
-    const int stays = weir_exchange_is_lined(x, weir_exchange_bytes(&x->transfers[l->first + s->next]));
+    const int stays = weir_exchange_is_lined(x, l->first + (uint32_t)s->next);
     s->direct = 0;
     if (l->receives && !stays) {
         const uint64_t call =
@@ -465,11 +465,11 @@ WEIR_FN void weir_lined_put(const weir_dev_collective *c, const weir_collective_
 {
     char *slot = weir_message_slot(c, c->rank, x->lane[lane].peer, 0, s->messages, column);
     if (weir_lined_leads(coop)) {
-        const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s->next];
+        const uint32_t transfer = x->lane[lane].first + (uint32_t)s->next;
         if (!s->begun) {
             weir_ring_write_call(x, lane, s, slot);
         }
-        weir_exchange_announce(c, x, lane, column, s, !s->begun && !weir_exchange_is_lined(x, weir_exchange_bytes(t)));
+        weir_exchange_announce(c, x, lane, column, s, !s->begun && !weir_exchange_is_lined(x, transfer));
     }
     if (weir_lined_is_small(coop)) {
         weir_arch_block_sync(coop.host); /* lanes of a warp store a line together */

@@ -272,8 +272,8 @@ WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir
         const uint32_t lane = post.lane;
         const uint32_t column = post.column;
         const int ring = column == WEIR_EXCHANGE_RING;
-        const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s.next];
-        if (!brief && WEIR_UNLIKELY(!ring && !weir_exchange_is_lined(x, weir_exchange_bytes(t)))) {
+        const uint32_t transfer = x->lane[lane].first + (uint32_t)s.next;
+        if (!brief && WEIR_UNLIKELY(!ring && !weir_exchange_is_lined(x, transfer))) {
             status = weir_exchange_pass_piece(c, x, lane, column, &s, bar, &known, coop);
         } else {
             /* All threads of a receiver wait for packets or lines by themselves. What it has taken it has read: a

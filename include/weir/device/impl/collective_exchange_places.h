@@ -10,6 +10,9 @@
 #define WEIR_EXCHANGE_TRANSFERS 200u                                  /* of a launch */
 #define WEIR_EXCHANGE_PIECE ((uint64_t)7560)                          /* the lines of a slot of 8 KiB */
 #define WEIR_LINED_MESSAGES 8u
+#define WEIR_EXCHANGE_MEMORIES 8u                /* of receives of a launch */
+#define WEIR_EXCHANGE_MET 0x80u                  /* in `registered` */
+#define WEIR_OFFER_SHIFT 48                      /* of the row in an offer, in front of the place in its memory */
 #define WEIR_MESSAGE_LEAST 8192u                 /* data of a message by a signal, if the slot has the room */
 #define WEIR_EXCHANGE_GROWN ((uint64_t)1 << 63)  /* in the sender's call: the piece is in the second memory, */
 #define WEIR_EXCHANGE_DIRECT ((uint64_t)1 << 62) /* or in the receiver's buffer */
@@ -57,8 +60,8 @@ typedef struct weir_exchange_rails {
 typedef struct weir_collective_exchange {
     uint64_t call; /* that both ends compare, without the type */
     const uint64_t
-        *bases; /* of registration k the memory of each of WEIR_COLLECTIVE_RANKS ranks, mapped here, from word
-                   WEIR_COLLECTIVE_RANKS * (k - 1) on; 0 for one that has ended. NULL: no registrations */
+        *bases; /* rows, from 1 on, of the memories of WEIR_COLLECTIVE_RANKS ranks that are mapped here: registrations,
+                   and what receives mapped; 0 for one that is not, or no longer. NULL: there are no rows */
     uint32_t lanes;
     uint32_t columns; /* of lanes inside the host, */
     uint32_t far;     /* and between hosts */
@@ -74,7 +77,11 @@ typedef struct weir_collective_exchange {
     uint32_t step;   /* columns from the first one of a transfer to that of the lane's next one */
     weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
     weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
-    uint8_t registered[WEIR_EXCHANGE_TRANSFERS]; /* of a receive: the registration that has its buffer; 0: none */
+    uint16_t rows[WEIR_EXCHANGE_MEMORIES];       /* of `bases`: the memories of the launch's receives */
+    uint8_t registered[WEIR_EXCHANGE_TRANSFERS]; /* of a receive: the place in `rows` of the memory that has its buffer,
+                                                    from 1 on; 0: none. Of both ends WEIR_EXCHANGE_MET is added if they
+                                                    met on the host and the sender has mapped that memory: then they
+                                                    agree on the way of pieces that would otherwise go as lines */
 } weir_collective_exchange;
 
 WEIR_FN uint64_t weir_exchange_count(const weir_exchange_transfer *t) { return t->count & UINT64_MAX >> 8; }
@@ -103,10 +110,18 @@ WEIR_FN uint32_t weir_lined_room(const weir_collective_exchange *x)
     return (x->lined - WEIR_RING_HEAD) / WEIR_LINE_BYTES * WEIR_LINE_DATA;
 }
 
-/* Whether a transfer inside the host goes through the first memory as lines, whatever the memory of the launch is. */
-WEIR_FN int weir_exchange_is_lined(const weir_collective_exchange *x, uint64_t bytes)
+/* Whether lines carry so many bytes in up to `messages` messages of each column. */
+WEIR_FN int weir_exchange_fits_lines(const weir_collective_exchange *x, uint64_t bytes, uint32_t messages)
 {
-    return x->lined != 0 && bytes <= (uint64_t)x->columns * WEIR_LINED_MESSAGES * weir_lined_room(x);
+    return x->lined != 0 && bytes <= (uint64_t)x->columns * messages * weir_lined_room(x);
+}
+
+/* Whether transfer `i` of the launch, inside the host, goes through the first memory as lines, whatever the memory of
+ * the launch is. */
+WEIR_FN int weir_exchange_is_lined(const weir_collective_exchange *x, uint32_t i)
+{
+    return (x->registered[i] & WEIR_EXCHANGE_MET) == 0 &&
+           weir_exchange_fits_lines(x, weir_exchange_bytes(&x->transfers[i]), WEIR_LINED_MESSAGES);
 }
 
 /* Pieces of a transfer of `bytes` bytes. */
