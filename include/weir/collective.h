@@ -103,12 +103,14 @@ typedef struct weir_collective_opts {
                                   weir_device_allocate, weir_memory_allocate or cudaMalloc; if the ranks' buffers
                                   differ in address modulo 128; or if it needs more than 64 mappings. A mapping is a
                                   set of allocations, one of each rank.
-                                  Large transfers of exchange, send and recv inside a host go directly into the
-                                  receiver's buffer, at any address. Such a call waits on the host until the other
-                                  ends of these transfers are recorded, and WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT or
-                                  WEIR_ERR_NOMEM then end the communicator. So record both ends of a transfer, or
-                                  neither; send and recv of a large transfer each way are one exchange. A rank maps 64
-                                  allocations for receives; those beyond, and other memory, go through the staging */
+                                  In a collective of one host, large transfers of exchange, send and recv go directly
+                                  into the receiver's buffer, at any address. Such a call waits on the host until the
+                                  other ends of these transfers are recorded, and an error then ends the communicator
+                                  (WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT and others). So record both ends of a transfer,
+                                  or neither, and launch what was recorded together together. A call must not wait for
+                                  one that its peer records later: in a pair or a ring, put send and receive into one
+                                  exchange. A rank maps up to 64 allocations for receives. Others, and other memory, go
+                                  through the staging */
 } weir_collective_opts;
 
 /* Every rank of the group calls it, and creates its collectives in the same order. If one rank fails, all ranks return

@@ -335,28 +335,38 @@ TEST_P(Copies, OfAnExchangeEndBehindTheLast)
     run(2, holds_sends);
 }
 
-// Rank 1 sends a message that no call sends: rank 0's call ends in an error, and copies nothing.
+// Rank 1 sends a message that no call sends: rank 0's call ends in an error, and copies nothing. The last message is
+// one of a call.
 void malformed(weirt_rank *rank)
 {
     struct Message {
         uint8_t receive;
         uint8_t posts;
-        uint32_t told;
+        uint32_t place;
         uint32_t total;
         uint64_t count;
         uint8_t dtype;
         uint64_t offset;
-        uint8_t registration;
+        uint16_t row;
         size_t cut; // bytes that are missing
     };
     const Message messages[] = {
-        { 2, 1, 0, 1, 8, WEIR_U8, 0, 1, 0 },       { 1, 0, 0, 1, 8, WEIR_U8, 0, 1, 0 },
-        { 1, 2, 0, 2, 8, WEIR_U8, 0, 1, 0 },       { 1, 1, 1, 1, 8, WEIR_U8, 0, 1, 0 },
-        { 1, 1, 0, 1, 8, WEIR_DTYPES, 0, 1, 0 },   { 1, 1, 0, 1, 8, WEIR_U8, 0, 0, 0 },
-        { 1, 1, 0, 1, 8, WEIR_U8, 0, 2, 0 },       { 1, 1, 0, 1, 8, WEIR_U8, UINT64_MAX, 1, 0 },
-        { 1, 1, 0, 1, 8, WEIR_U8, 1 << 17, 1, 0 }, { 1, 1, 0, 1, UINT64_MAX, WEIR_U8, 0, 1, 0 },
-        { 1, 1, 0, 1, 8, WEIR_U8, 0, 1, 1 },       { 1, 1, UINT32_MAX, 1, 8, WEIR_U8, 0, 1, 0 },
+        { 2, 1, 0, 1, 8, WEIR_U8, 0, 1, 0 },
+        { 1, 0, 0, 1, 8, WEIR_U8, 0, 1, 0 },
+        { 1, 2, 0, 2, 8, WEIR_U8, 0, 1, 0 },
+        { 1, 1, 1, 1, 8, WEIR_U8, 0, 1, 0 },
+        { 1, 1, 0, 1, 8, WEIR_DTYPES, 0, 1, 0 },
+        { 1, 1, 0, 1, 8, WEIR_U8, 0, 0, 0 },
+        { 1, 1, 0, 1, 8, WEIR_U8, 0, 2, 0 },
+        { 1, 1, 0, 1, 8, WEIR_U8, UINT64_MAX, 1, 0 },
+        { 1, 1, 0, 1, 8, WEIR_U8, 1 << 17, 1, 0 },
+        { 1, 1, 0, 1, UINT64_MAX, WEIR_U8, 0, 1, 0 },
+        { 1, 1, 0, 1, 8, WEIR_U8, 0, 1, 1 },
+        { 1, 1, UINT32_MAX, 1, 8, WEIR_U8, 0, 1, 0 },
         { 1, 1, 0, 1, 200000, WEIR_U8, 0, 1, 0 },
+        { 1, 1, 0, 1, 8, WEIR_U8, 0, WEIRI_REGISTERED_MOST + 1, 0 },
+        { 1, 1, 0, 1, 8, WEIR_U8, 0, WEIRI_ROWS + 1, 0 },
+        { 1, 1, 0, 1, 8, WEIR_U8, 0, 1, 0 },
     };
     weirt_log_allow("");
     for (const Message &m : messages) {
@@ -369,17 +379,23 @@ void malformed(weirt_rank *rank)
                 weiri_writer w = weiri_writer_init(payload, sizeof payload);
                 weiri_write_u8(&w, m.receive);
                 weiri_write_u8(&w, m.posts);
-                weiri_write_u32(&w, m.told);
                 weiri_write_u32(&w, m.total);
+                weiri_write_u32(&w, m.place);
                 weiri_write_u64(&w, m.count);
                 weiri_write_u8(&w, m.dtype);
                 weiri_write_u64(&w, m.offset);
-                weiri_write_u8(&w, m.registration);
+                weiri_write_u16(&w, m.row);
                 const weiri_op_message message = { WEIRI_OP_TRANSFERS, payload, w.size - m.cut, {}, 0 };
                 WEIRT_OK(rank, weiri_exchange_send(b.comm.comm, 0, weiri_posts_tag(b.collective), &message));
             } else {
-                WEIRT_STATUS(rank, WEIR_ERR_CORRUPT, weir_send(b.collective, in, 8, WEIR_U8, 1, b.stream));
-                WEIRT_TEXT(rank, "malformed transfers of rank 1");
+                const bool good = &m == std::end(messages) - 1;
+                WEIRT_STATUS(rank, good ? WEIR_OK : WEIR_ERR_CORRUPT,
+                             weir_send(b.collective, in, 8, WEIR_U8, 1, b.stream));
+                if (good) {
+                    weir_comm_abort(b.comm.comm); // rank 1 never lets the copy begin
+                } else {
+                    WEIRT_TEXT(rank, "malformed transfers of rank 1");
+                }
             }
             (void)weirt_barrier(rank);
         }

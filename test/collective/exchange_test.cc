@@ -567,7 +567,8 @@ void nobody_copies(weirt_rank *rank)
         const weir_transfer list[] = { { out, 7, WEIR_U8, 1, true }, { out + 8, 7, WEIR_U8, 2, true } };
         if (rank->rank == 0) {
             WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_exchange(bench.collective, list, 2, bench.stream));
-            WEIRT_TEXT(rank, "rank 2 did not call weir_exchange, weir_send or weir_recv within");
+            WEIRT_TEXT(rank,
+                       "rank 2 did not call weir_exchange, weir_send or weir_recv, by copies or recorded, within");
             WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_comm_status(bench.comm.comm));
         } else if (rank->rank == 1) {
             WEIRT_OK(rank, weir_send(bench.collective, out, 7, WEIR_U8, 0, bench.stream));

@@ -230,7 +230,7 @@ typedef struct weir_dev_collective {
     const uint64_t *abandoned;   /* 0; 1 once the collective is abandoned */
     const uint64_t *generations; /* of each registration: how often it has ended */
     uint64_t lives;              /* of up to two registrations that this launch uses: 8 bits for the number of each,
-                                    from 1 on, and 24 bits for its generation */
+                                    from 1 on, or 255 for all mappings, and 24 bits for its generation */
     weir_dev_difference *differences;
     char *memory[WEIR_COLLECTIVE_RANKS]; /* of each rank, mapped here */
     uint64_t packets;                    /* place; room for packets of one rank: */

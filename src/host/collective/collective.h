@@ -96,19 +96,20 @@ typedef struct weiri_shift {
 /* Mappings: a word has a bit for each. */
 #define WEIRI_MAPPINGS_MOST 64u
 
-/* An allocation of each rank, mapped by the others for recorded calls. */
+/* An allocation of each rank, mapped by the others for recorded calls. Of receives (weiri_map.receives): one of this
+ * rank, and those of others that have the same number there. */
 typedef struct weiri_mapping {
     weiri_team_memory memory;
     uint64_t id;   /* of this rank's allocation */
-    bool failed;   /* on one rank: no rank uses it */
+    bool failed;   /* on one rank, so no rank uses it; of a receive: this rank cannot share it */
     uint32_t told; /* of a receive: one bit for each rank that has its handle */
 } weiri_mapping;
 
 typedef struct weiri_map {
     weiri_mapping *at;       /* WEIRI_MAPPINGS_MOST; NULL without opts.map_recorded */
     uint32_t count;          /* the same on all ranks */
-    weiri_mapping *receives; /* WEIRI_MAPPINGS_MOST, for exchanges: memory.local is this rank's, which only the ranks
-                                that send to it map; memory.remote are those of other ranks with the same number */
+    weiri_mapping *receives; /* WEIRI_MAPPINGS_MOST, for exchanges: only ranks that send to this one map its allocation,
+                                and this rank maps only those of ranks to which it sends */
     uint32_t receive_count;  /* of this rank's */
 } weiri_map;
 
@@ -262,7 +263,8 @@ typedef struct weiri_step {
     uint32_t op;    /* 64 bits */
     uint32_t threads;
     const weiri_team_memory *send; /* registered memory that has all of send, or of recv; NULL if none has. For
-                                      an exchange: two memories of receives, or NULL and a digest for mappings */
+                                      an exchange: two memories of receives, or, for mappings, NULL and a digest
+                                      that is not 0 */
     const weiri_team_memory *recv;
     weiri_shift send_shift; /* of mapped memory; all 0 otherwise */
     weiri_shift recv_shift;
@@ -356,8 +358,8 @@ typedef struct weiri_place {
 } weiri_place;
 /* Finds it in registered memory or, with `maps`, in a mapping, which is made if there is none. */
 weiri_place weiri_map_place(weir_collective *collective, const void *data, uint64_t bytes, bool maps);
-/* A sender maps memory of the rank with this place on the host, which it has as row `row`. If that fails, the sender
- * goes on without it. WEIR_ERR_CORRUPT: the row is not one of mappings, or has a memory already. */
+/* A sender maps memory of the rank with this place on the host, which it has as row `row`. If the memory cannot be
+ * mapped, the sender goes on without it. WEIR_ERR_CORRUPT: the row is not one of mappings, or has a memory already. */
 weir_status weiri_map_remote(weir_collective *collective, uint32_t rank, uint32_t row, const weiri_handle *handle,
                              int fd);
 /* The memory of a rank of the host that has this row, if it is mapped here, or NULL. */
@@ -403,11 +405,11 @@ weir_status weiri_copies_exchange(weir_collective *collective, const char *name,
 
 /* ---- posts.c --------------------------------------------------------------------------------------------------- */
 
-/* Lets the call's transfers meet their other ends, and compares the two. With `maps` the senders map the memory of
- * receives that is not registered. WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT, WEIR_ERR_CORRUPT, WEIR_ERR_NOMEM: the
- * communicator has failed. */
+/* Lets those of the call's transfers that have at least `least` bytes meet their other ends, and compares the two. With
+ * `maps` the senders map the memory of receives that is not registered. WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT,
+ * WEIR_ERR_CORRUPT, WEIR_ERR_NOMEM, an error of a descriptor on its way: the communicator has failed. */
 weir_status weiri_posts_meet(weir_collective *collective, const char *name, const weir_transfer *transfers, uint32_t n,
-                             bool maps);
+                             uint64_t least, bool maps);
 /* The other end of the next send to the peer, once for each send of a call that has met its other ends. */
 weiri_post weiri_posts_take(weir_collective *collective, uint32_t peer);
 void weiri_posts_close(weir_collective *collective);

@@ -371,7 +371,7 @@ weir_status weiri_copies_exchange(weir_collective *collective, const char *name,
     }
     weir_status status = weiri_copies_check(collective, name, e.own, step->stream);
     status = status == WEIR_OK ? open_streams(&e, aside) : status;
-    status = status == WEIR_OK ? weiri_posts_meet(collective, name, transfers, n, false) : status;
+    status = status == WEIR_OK ? weiri_posts_meet(collective, name, transfers, n, 0, false) : status;
     status = status == WEIR_OK ? weiri_launch_begin(collective, step->stream) : status;
     if (status != WEIR_OK) {
         return status;

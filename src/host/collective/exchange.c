@@ -10,7 +10,6 @@
  * launches of the same distances. */
 #include <string.h>
 
-#include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 #include "src/host/collective/collective.h"
@@ -33,12 +32,12 @@ typedef struct exchange {
     uint32_t distance;                                                 /* the first of the launch */
     uint32_t next[WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS][2];   /* the transfer at which the lane continues */
     uint32_t passed[WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS][2]; /* transfers of the lane before it */
-    const weiri_team_memory
-        *memories[2]; /* registered ones that the launch uses, or &mappings for all that are mapped */
-    bool meets;       /* the ends of long transfers have met on the host */
+    const weiri_team_memory *memories[2]; /* registered ones that the launch uses, or &all_mappings */
+    bool meets;                           /* the ends of long transfers have met on the host, */
+    bool met;                             /* of which the call has some */
 } exchange;
 
-static const weiri_team_memory mappings;
+static const weiri_team_memory all_mappings;
 
 /* ---- checks ---------------------------------------------------------------------------------------------------- */
 
@@ -154,24 +153,24 @@ static void put(weir_exchange_transfer *to, const weir_transfer *t)
     to->count = t->count | (uint64_t)t->dtype << 56;
 }
 
-/* Whether the ends of a transfer meet on the host, if the call meets: both find the same. Shorter ones go as lines. By
- * few columns lines take longer than the receiver's offer and a copy: four H200, a ring of 2, 4 and 8 MiB by 8 blocks
- * took 23.5, 40.6 and 77.3 us as lines, and 20.0, 26.0 and 37.8 directly. By 16 blocks 8 MiB took 40.7 and 35.0, but by
- * 24 blocks 33.4 and 35.0. */
 #define FEW_COLUMNS 8u
 #define FEW_MESSAGES 2u
-static bool is_met(const exchange *e, const weir_collective_exchange *x, const weir_transfer *t)
+
+/* The least bytes of a transfer whose ends meet on the host, if the call meets. Both ends find the same. Shorter ones
+ * go as lines. By few columns lines take longer than the receiver's offer and a copy: four H200, a ring of 2, 4 and 8
+ * MiB by 8 blocks took 23.5, 40.6 and 77.3 us as lines, and 20.0, 26.0 and 37.8 directly. By 16 blocks 8 MiB took 40.7
+ * and 35.0, but by 24 blocks 33.4 and 35.0. Where links keep no lines there are no offers, and so no meetings. */
+static uint64_t least_met(const weir_collective_exchange *x)
 {
-    const uint64_t bytes = span_of(t).bytes;
     const uint32_t messages = x->columns <= FEW_COLUMNS ? FEW_MESSAGES : WEIR_LINED_MESSAGES;
-    return t->peer != e->collective->rank && x->lined != 0 && bytes >= x->small &&
-           !weir_exchange_fits_lines(x, bytes, messages);
+    const uint64_t lines = (uint64_t)x->columns * messages * (x->lined != 0 ? weir_lined_room(x) : 0);
+    return x->lined == 0 ? UINT64_MAX : lines + 1 > x->small ? lines + 1 : x->small;
 }
 
-/* Whether the launch can use one more memory. Its kernel checks two: registrations, or all mappings. */
-static bool uses(exchange *e, const weiri_place *place)
+/* Lets the launch use a memory, if it can. Its kernel checks two: registrations, or all mappings at once. */
+static bool take_memory(exchange *e, const weiri_place *place)
 {
-    const weiri_team_memory *memory = place->memory != NULL ? place->memory : &mappings;
+    const weiri_team_memory *memory = place->memory != NULL ? place->memory : &all_mappings;
     for (uint32_t i = 0; i < 2; i++) {
         if (e->memories[i] == NULL || e->memories[i] == memory) {
             e->memories[i] = memory;
@@ -188,7 +187,7 @@ static uint32_t memory_of(exchange *e, weir_collective_exchange *x, const weiri_
     while (i < WEIR_EXCHANGE_MEMORIES && x->rows[i] != 0 && x->rows[i] != place->row) {
         i++;
     }
-    if (place->row == 0 || i == WEIR_EXCHANGE_MEMORIES || !uses(e, place)) {
+    if (place->row == 0 || i == WEIR_EXCHANGE_MEMORIES || !take_memory(e, place)) {
         return 0;
     }
     x->rows[i] = (uint16_t)place->row;
@@ -199,8 +198,9 @@ static uint32_t memory_of(exchange *e, weir_collective_exchange *x, const weiri_
 static uint8_t registered_of(exchange *e, weir_collective_exchange *x, const weir_transfer *t)
 {
     const weiri_span span = span_of(t);
-    const bool met = e->meets && is_met(e, x, t);
+    const bool met = e->meets && t->peer != e->collective->rank && span.bytes >= least_met(x);
     const bool agrees = x->lined != 0 && !weir_exchange_fits_lines(x, span.bytes, WEIR_LINED_MESSAGES);
+    e->met |= met;
     if (!t->receive) {
         return met && weiri_posts_take(e->collective, t->peer).row != 0 ? WEIR_EXCHANGE_MET : 0;
     }
@@ -364,7 +364,7 @@ static uint32_t ring_threads(uint64_t bytes, uint32_t most)
 #define MISALIGNED_MOST ((uint64_t)768 << 10) /* for each block of a lane */
 
 /* The lanes that send, of a launch whose blocks may all send: each lane has one transfer, which neither is small nor
- * goes as lines, and the memory of all receives is registered. Otherwise 0. */
+ * goes as lines, and the memory of all receives is registered or mapped. Otherwise 0. */
 static uint32_t sharing_lanes(const weir_collective_exchange *x)
 {
     uint32_t lanes = 0;
@@ -459,8 +459,8 @@ static void set_columns(const exchange *e, weir_collective_exchange *x)
 /* Names one of e->memories for the launch. */
 static void name_memory(const weiri_team_memory *memory, const weiri_team_memory **out, weiri_shift *shift)
 {
-    *out = memory == &mappings ? NULL : memory;
-    shift->digest = memory == &mappings;
+    *out = memory == &all_mappings ? NULL : memory;
+    shift->digest = memory == &all_mappings;
 }
 
 /* Launches the next transfers of all lanes at the distances of the launch. Sets *more if there were any. */
@@ -503,29 +503,12 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
  */
 static weir_status meet_recorded(exchange *e, const weir_collective_exchange *x, void *stream)
 {
-    weir_collective *collective = e->collective;
     uint64_t recording = 0;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < e->n; i++) {
-        n += is_met(e, x, &e->transfers[i]);
+    weir_status status = weiri_stream_recording(e->collective->comm->device, stream, &recording);
+    if (status == WEIR_OK && recording != 0) {
+        status = weiri_posts_meet(e->collective, e->name, e->transfers, e->n, least_met(x), true);
+        e->meets = status == WEIR_OK;
     }
-    weir_status status = n != 0 ? weiri_stream_recording(collective->comm->device, stream, &recording) : WEIR_OK;
-    if (status != WEIR_OK || recording == 0) {
-        return status;
-    }
-    weir_transfer *met = (weir_transfer *)weiri_alloc(n, sizeof *met);
-    if (met == NULL) {
-        return weiri_fail_nomem(e->name);
-    }
-    n = 0;
-    for (uint32_t i = 0; i < e->n; i++) {
-        if (is_met(e, x, &e->transfers[i])) {
-            met[n++] = e->transfers[i];
-        }
-    }
-    status = weiri_posts_meet(collective, e->name, met, n, true);
-    e->meets = status == WEIR_OK;
-    weiri_free(met);
     return status;
 }
 
@@ -539,7 +522,7 @@ static weir_status run(exchange *e, const weiri_step *call)
     }
     memset(&args, 0, sizeof args);
     set_columns(e, &args.exchange);
-    if (e->collective->map.at != NULL) {
+    if (e->collective->map.at != NULL && hosts_of(e) == 1) {
         status = meet_recorded(e, &args.exchange, call->stream);
     }
     for (; e->distance < hosts_of(e) && status == WEIR_OK; e->distance += distances_of(e)) {
@@ -548,7 +531,8 @@ static weir_status run(exchange *e, const weiri_step *call)
             status = launch_next(e, &args, call, &more);
         }
     }
-    return status;
+    /* Other ranks have recorded their ends of what has met. */
+    return status == WEIR_OK || !e->met ? status : weiri_comm_break(e->collective->comm, status, weir_last_error());
 }
 
 static void begin(exchange *e, weir_collective *collective, const char *name, const weir_transfer *transfers,
@@ -560,6 +544,7 @@ static void begin(exchange *e, weir_collective *collective, const char *name, co
     e->n = n;
     e->distance = 0;
     e->meets = false;
+    e->met = false;
     memset(e->next, 0, collective->size * sizeof e->next[0]);
     memset(e->passed, 0, collective->size * sizeof e->passed[0]);
 }

@@ -13,8 +13,8 @@
  *
  * An exchange has no call that all ranks make, so each receiver maps for itself. It keeps a list of allocations that
  * hold buffers of its receives, and a sender gets the handle of one with the first transfer into it, when both ends
- * meet (posts.c). The sender maps it and goes on without it if that fails: the receiver offers the buffer to the
- * sender's kernel, which stores through the staging if the table of rows has no address (life.c). */
+ * meet (posts.c). The sender maps it, and goes on if that fails: the receiver offers the buffer to the sender's kernel,
+ * which stores through the staging if the table of rows has no address (life.c). */
 #include <string.h>
 
 #include "src/host/base/alloc.h"
@@ -324,6 +324,7 @@ static void close_mappings(weiri_map *map)
 {
     for (uint32_t i = 0; i < map->count; i++) {
         close_mapping(&map->at[i]);
+        map->at[i].failed = false;
     }
     for (uint32_t i = 0; i < WEIRI_MAPPINGS_MOST && map->receives != NULL; i++) {
         close_mapping(&map->receives[i]);

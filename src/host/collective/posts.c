@@ -15,8 +15,8 @@
 #include "src/host/collective/collective.h"
 #include "src/host/comm/exchange.h"
 
-#define HEADER_BYTES (1 + 1 + 4 + 4)
-#define POST_BYTES (8 + 1 + 8 + 2)
+#define HEADER_BYTES (1 + 1 + 4)
+#define POST_BYTES (4 + 8 + 1 + 8 + 2)
 #define POSTS_MOST ((WEIRI_PAYLOAD_MAX - HEADER_BYTES) / POST_BYTES) /* in a message */
 
 /* The posts of a peer in one direction that have not met a transfer of this rank. */
@@ -31,14 +31,44 @@ struct weiri_posts {
     queue queues[WEIR_COLLECTIVE_RANKS][2]; /* of each peer; the second index is weir_transfer.receive at the peer */
 };
 
-/* The transfers of a call. */
+/* A call and its transfers, of which those of at least `least` bytes meet. */
 typedef struct meeting {
     weir_collective *collective;
     const char *name;
     const weir_transfer *transfers;
     uint32_t n;
+    uint64_t least;
     bool maps;
 } meeting;
+
+/* A transfer of a call with a peer in one direction. */
+typedef struct cursor {
+    uint32_t i;     /* its number, or the number of transfers: there are no more */
+    uint32_t place; /* among all of them with the peer in this direction */
+} cursor;
+
+/* The first of these transfers that meets, from this one on. */
+static cursor meet_from(const meeting *m, cursor at, uint32_t peer, bool receive)
+{
+    at.i = weiri_exchange_next(m->transfers, m->n, at.i, peer, receive);
+    while (at.i < m->n && m->transfers[at.i].count * weir_dtype_bytes(m->transfers[at.i].dtype) < m->least) {
+        at.i = weiri_exchange_next(m->transfers, m->n, at.i + 1, peer, receive);
+        at.place++;
+    }
+    return at;
+}
+
+static cursor first_of(const meeting *m, uint32_t peer, bool receive)
+{
+    const cursor first = { 0, 0 };
+    return meet_from(m, first, peer, receive);
+}
+
+static cursor next_of(const meeting *m, cursor at, uint32_t peer, bool receive)
+{
+    const cursor next = { at.i + 1, at.place + 1 };
+    return meet_from(m, next, peer, receive);
+}
 
 /* ---- queues ------------------------------------------------------------------------------------------------------ */
 
@@ -93,12 +123,13 @@ uint64_t weiri_posts_tag(const weir_collective *collective)
     return WEIRI_TAG_TRANSFERS ^ (uint64_t)memory->rank << 40 ^ memory->id;
 }
 
-static void write_post(weiri_writer *w, const weir_transfer *t, const weiri_place *place)
+static void write_post(weiri_writer *w, cursor at, const weir_transfer *t, const weiri_place *where)
 {
+    weiri_write_u32(w, at.place);
     weiri_write_u64(w, t->count);
     weiri_write_u8(w, (uint8_t)t->dtype);
-    weiri_write_u64(w, place->offset);
-    weiri_write_u16(w, (uint16_t)place->row);
+    weiri_write_u64(w, where->offset);
+    weiri_write_u16(w, (uint16_t)where->row);
 }
 
 /* `mapping`: one whose handle the peer has not got, or NULL. */
@@ -116,46 +147,50 @@ static weir_status send_message(const weir_collective *collective, uint32_t peer
     return status;
 }
 
-static uint32_t count_of(const weir_transfer *transfers, uint32_t n, uint32_t peer, bool receive)
+/* The number of transfers that meet. */
+static uint32_t count_of(const meeting *m, uint32_t peer, bool receive)
 {
     uint32_t count = 0;
-    for (uint32_t i = weiri_exchange_next(transfers, n, 0, peer, receive); i < n;
-         i = weiri_exchange_next(transfers, n, i + 1, peer, receive)) {
+    for (cursor at = first_of(m, peer, receive); at.i < m->n; at = next_of(m, at, peer, receive)) {
         count++;
     }
     return count;
+}
+
+/* The number of all transfers, of which some may be too short to meet. */
+static uint32_t total_of(const meeting *m, uint32_t peer, bool receive)
+{
+    meeting all = *m;
+    all.least = 0;
+    return count_of(&all, peer, receive);
 }
 
 /* Tells the peer of the call's sends to it, or of the receives from it. */
 static weir_status tell(const meeting *m, uint32_t peer, bool receive)
 {
     uint8_t payload[WEIRI_PAYLOAD_MAX];
-    const weir_transfer *transfers = m->transfers;
-    const uint32_t n = m->n;
-    const uint32_t total = count_of(transfers, n, peer, receive);
+    const uint32_t total = total_of(m, peer, receive);
     weiri_writer w = weiri_writer_init(payload, sizeof payload);
     weir_status status = WEIR_OK;
-    uint32_t told = 0;
     uint32_t posts = 0; /* in this message */
-    for (uint32_t i = weiri_exchange_next(transfers, n, 0, peer, receive); i < n && status == WEIR_OK;
-         i = weiri_exchange_next(transfers, n, i + 1, peer, receive)) {
+    cursor next;
+    for (cursor at = first_of(m, peer, receive); at.i < m->n && status == WEIR_OK; at = next) {
         if (posts == 0) {
             w = weiri_writer_init(payload, sizeof payload);
             weiri_write_u8(&w, receive);
             weiri_write_u8(&w, 0);
-            weiri_write_u32(&w, told);
             weiri_write_u32(&w, total);
         }
-        const weir_transfer *t = &transfers[i];
+        const weir_transfer *t = &m->transfers[at.i];
         const weiri_place nowhere = { 0 };
-        const weiri_place place =
+        const weiri_place where =
             receive ? weiri_map_place(m->collective, t->buffer, t->count * weir_dtype_bytes(t->dtype), m->maps)
                     : nowhere;
-        const bool untold = place.row != 0 && place.mapping != NULL && (place.mapping->told >> peer & 1) == 0;
-        write_post(&w, t, &place);
-        told++;
-        if (++posts == POSTS_MOST || told == total || untold) {
-            status = send_message(m->collective, peer, payload, w.size, posts, untold ? place.mapping : NULL);
+        const bool untold = where.row != 0 && where.mapping != NULL && (where.mapping->told >> peer & 1) == 0;
+        write_post(&w, at, t, &where);
+        next = next_of(m, at, peer, receive);
+        if (++posts == POSTS_MOST || next.i == m->n || untold) {
+            status = send_message(m->collective, peer, payload, w.size, posts, untold ? where.mapping : NULL);
             posts = 0;
         }
     }
@@ -183,15 +218,14 @@ static weir_status read_message(weir_future *future)
     weiri_reader r = weiri_reader_init(future->payload, future->payload_bytes);
     const uint8_t receive = weiri_read_u8(&r);
     const uint32_t posts = weiri_read_u8(&r);
-    const uint32_t told = weiri_read_u32(&r);
     const uint32_t total = weiri_read_u32(&r);
     const bool maps = h->meeting->maps && receive != 0;
-    bool fine = receive <= 1 && posts != 0 && posts <= total && told <= total - posts &&
-                future->handle_count <= (maps ? 1 : 0) &&
+    bool fine = receive <= 1 && posts != 0 && future->handle_count <= (maps ? 1 : 0) &&
                 future->payload_bytes == HEADER_BYTES + (size_t)posts * POST_BYTES;
     weir_status status = WEIR_OK;
     for (uint32_t i = 0; i < posts && fine && status == WEIR_OK; i++) {
-        weiri_post post = { .place = told + i, .total = total };
+        weiri_post post = { .total = total };
+        post.place = weiri_read_u32(&r);
         post.count = weiri_read_u64(&r);
         post.dtype = weiri_read_u8(&r);
         post.offset = weiri_read_u64(&r);
@@ -199,7 +233,7 @@ static weir_status read_message(weir_future *future)
         if (i + 1 == posts && future->handle_count == 1) {
             status = weiri_map_remote(h->meeting->collective, h->peer, post.row, &future->handles[0], future->fds[0]);
         }
-        fine = post.dtype < WEIR_DTYPES && post.count <= WEIRI_BYTES_MOST &&
+        fine = post.place < total && post.dtype < WEIR_DTYPES && post.count <= WEIRI_BYTES_MOST &&
                (receive == 0 || post.count == 0 || is_inside(h->meeting, h->peer, &post));
         if (fine && status == WEIR_OK) {
             status = push(&h->meeting->collective->posts->queues[h->peer][receive], &post);
@@ -231,20 +265,16 @@ static weir_status compare(const meeting *m, uint32_t peer, bool receive)
 {
     const weir_collective *collective = m->collective;
     const queue *q = &collective->posts->queues[peer][!receive];
-    const weir_transfer *transfers = m->transfers;
-    const uint32_t n = m->n;
-    uint32_t place = 0;
-    for (uint32_t i = weiri_exchange_next(transfers, n, 0, peer, receive); i < n;
-         i = weiri_exchange_next(transfers, n, i + 1, peer, receive)) {
-        const weir_transfer *t = &transfers[i];
-        const weiri_post *other = &q->posts[q->first + place];
-        const weiri_post own = { .count = t->count, .dtype = t->dtype, .place = place };
+    uint64_t number = q->first;
+    for (cursor at = first_of(m, peer, receive); at.i < m->n; at = next_of(m, at, peer, receive)) {
+        const weir_transfer *t = &m->transfers[at.i];
+        const weiri_post *other = &q->posts[number++];
+        const weiri_post own = { .count = t->count, .dtype = t->dtype, .place = at.place };
         if (other->count != own.count || other->dtype != own.dtype) {
             char text[256];
             weiri_transfer_differ(&own, other, receive, collective->host.ranks[peer], text, sizeof text);
             return weiri_fail(WEIR_ERR_MISMATCH, "%s: %s", m->name, text);
         }
-        place++;
     }
     return WEIR_OK;
 }
@@ -259,8 +289,8 @@ static weir_status tell_peer(const meeting *m, uint32_t peer)
 /* Waits for the other ends of the call's transfers with the peer. Those of receives are done with then. */
 static weir_status hear_peer(const meeting *m, uint32_t peer)
 {
-    const uint32_t receives = count_of(m->transfers, m->n, peer, true);
-    weir_status status = hear(m, peer, true, count_of(m->transfers, m->n, peer, false));
+    const uint32_t receives = count_of(m, peer, true);
+    weir_status status = hear(m, peer, true, count_of(m, peer, false));
     status = status == WEIR_OK ? hear(m, peer, false, receives) : status;
     status = status == WEIR_OK ? compare(m, peer, false) : status;
     status = status == WEIR_OK ? compare(m, peer, true) : status;
@@ -269,14 +299,11 @@ static weir_status hear_peer(const meeting *m, uint32_t peer)
 }
 
 weir_status weiri_posts_meet(weir_collective *collective, const char *name, const weir_transfer *transfers, uint32_t n,
-                             bool maps)
+                             uint64_t least, bool maps)
 {
-    const meeting m = { collective, name, transfers, n, maps };
+    const meeting m = { collective, name, transfers, n, least, maps };
     const weir_dev_collective *c = &collective->device;
     weir_status status = open_posts(collective);
-    if (status != WEIR_OK) {
-        return status;
-    }
     for (uint32_t k = 0; k + 1 < c->ranks && status == WEIR_OK; k++) {
         status = tell_peer(&m, weir_collective_peer(c, k));
     }

@@ -40,7 +40,7 @@ struct weiri_sequence {
 
 #define COLLECTIVE_CALL \
     "weir_collective_create, weir_collective_register or a call that grows the staging or maps buffers"
-#define TRANSFER_CALL "weir_exchange, weir_send or weir_recv"
+#define TRANSFER_CALL "weir_exchange, weir_send or weir_recv, by copies or recorded,"
 static const char *const sent_by[] = { "",
                                        "weir_memory_send",
                                        "weir_connection_create",

@@ -25,7 +25,7 @@
  * receiver offers the place of its buffer in registered memory, or none. If it offers one, the sender stores the whole
  * piece there as one message. A receiver that was recorded before the registration offers none, and a sender that was
  * recorded before it takes none: the call behind the data says which way the sender took. Where links keep no lines
- * there are no offers.
+ * there are no offers. Memory that senders have mapped for a recorded receive counts as registered here.
  *
  * Between hosts a lane has its own columns and slots, in the memories of the rails. The sender copies a message into a
  * slot of its own memory. Its rail moves it into the memory of the rank of the same place on the receiver's host, and
@@ -104,7 +104,7 @@ WEIR_FN void weir_exchange_open(const weir_dev_collective *c, const weir_collect
     if (memory != 0) {
         const uint64_t row = x->rows[memory - 1];
         const uint64_t base = weir_arch_load_relaxed_dev_u64(x->bases + (row - 1) * WEIR_COLLECTIVE_RANKS + c->rank);
-        place = row << WEIR_OFFER_SHIFT | ((uint64_t)(uintptr_t)s->data - base);
+        place = base == 0 ? 0 : row << WEIR_OFFER_SHIFT | ((uint64_t)(uintptr_t)s->data - base);
     }
     weir_ll16_store(offer + 16, x->transfers[index].count, weir_ring_flag(s->messages));
     weir_ll16_store_release(offer, place, weir_ring_flag(s->messages));

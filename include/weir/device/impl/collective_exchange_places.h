@@ -80,7 +80,7 @@ typedef struct weir_collective_exchange {
     uint16_t rows[WEIR_EXCHANGE_MEMORIES];       /* of `bases`: the memories of the launch's receives */
     uint8_t registered[WEIR_EXCHANGE_TRANSFERS]; /* of a receive: the place in `rows` of the memory that has its buffer,
                                                     from 1 on; 0: none. Of both ends WEIR_EXCHANGE_MET is added if they
-                                                    met on the host and the sender has mapped that memory: then they
+                                                    met on the host, and the receiver's memory has a row: then they
                                                     agree on the way of pieces that would otherwise go as lines */
 } weir_collective_exchange;
 
