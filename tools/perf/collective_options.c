@@ -121,8 +121,8 @@ static const char *refuse_form(const perf_wish *wish)
 /* Why --map does not fit, or NULL. */
 static const char *refuse_map(const perf_options *options, const perf_operation *what)
 {
-    const bool maps = !what->uneven && what->kind != WEIR_REDUCE && what->kind != WEIR_GATHER &&
-                      what->kind != WEIR_SCATTER;
+    const bool maps =
+        !what->uneven && what->kind != WEIR_REDUCE && what->kind != WEIR_GATHER && what->kind != WEIR_SCATTER;
     return !options->map         ? NULL
            : !maps               ? "--map: this operation maps no buffers"
            : options->registered ? "--map is for ordinary buffers; it does not go with --register"

@@ -135,7 +135,7 @@ const uint64_t *weiri_life_bases(const weir_collective *collective)
     return cells == NULL ? NULL : (const uint64_t *)(cells + GENERATION_CELLS * WEIR_CELL_BYTES);
 }
 
-/* Where the memories of a row are mapped: of a mapping not all are. NULL: the row has ended. */
+/* Of a mapping not all memories are mapped here. NULL: the row has ended. */
 weir_status weiri_life_write_row(weir_collective *collective, uint32_t row, const weiri_team_memory *memory)
 {
     const uint64_t at = collective->life->generations + GENERATION_CELLS * WEIR_CELL_BYTES + (row - 1) * BASE_BYTES;
