@@ -376,6 +376,37 @@ void one_rank_fails(weirt_rank *rank)
     }
 }
 
+// The n-th allocation of one rank fails while it records. No rank waits for its deadline, and what both have recorded
+// moves the data.
+void nth_allocation_fails(weirt_rank *rank)
+{
+    const Transfers all = { { 0, 1, most, WEIR_U8, 1 } };
+    weirt_log_allow("");
+    uint32_t step = 0;
+    for (uint32_t failing = 0; failing < 2; failing++) {
+        bool failed = true;
+        for (uint64_t n = 1; failed; n++) {
+            Bench b;
+            void *graph = nullptr;
+            bool fine = open(rank, &b);
+            List list = fine ? list_of(&b, all, 1) : List();
+            fine = fine && WEIRT_OK(rank, weir_graph_begin(b.comm.device, b.stream)) && weirt_barrier(rank);
+            const uint64_t since = weirt_now_ms();
+            (void)(rank->rank == failing && weirt_fail_allocation(n));
+            fine = fine && weir_exchange(b.collective, list.transfers.data(), 1, b.stream) == WEIR_OK;
+            const bool left = rank->rank != failing || weirt_fail_allocation(0) != 0;
+            WEIRT_EXPECT(rank, weirt_now_ms() - since < 10000 * static_cast<uint64_t>(weirt_slow()));
+            WEIRT_EXPECT(rank, fine || *weir_last_error() != '\0');
+            (void)weir_graph_end(b.comm.device, b.stream, &graph);
+            const bool both = all_fine(rank, &step, fine);
+            WEIRT_EXPECT(rank, !both || replay(&b, &list, graph));
+            failed = !all_fine(rank, &step, left);
+            weir_graph_destroy(b.comm.device, graph);
+            bench_close(&b);
+        }
+    }
+}
+
 // Rank 1 sends a handle for a row that is not one of mappings, or has a memory. Rank 0 refuses it.
 void malformed(weirt_rank *rank)
 {
@@ -480,6 +511,8 @@ class MapExchangeProcesses : public StageTest {};
 INSTANTIATE_TEST_SUITE_P(Stages, MapExchangeProcesses, ::testing::Values(1, 3), weirt_stage_name);
 
 TEST_P(MapExchangeProcesses, OneRankFails) { weirt_ranks_run(stage(), 2, one_rank_fails, nullptr, 0); }
+
+TEST_P(MapExchangeProcesses, NthAllocationFails) { weirt_ranks_run(stage(), 2, nth_allocation_fails, nullptr, 0); }
 
 TEST_P(MapExchangeDeath, KilledWhileOthersRecord) { weirt_ranks_run(stage(), 3, killed, nullptr, 0); }
 
