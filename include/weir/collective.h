@@ -107,10 +107,10 @@ typedef struct weir_collective_opts {
                                   into the receiver's buffer, at any address. Such a call waits on the host until the
                                   other ends of these transfers are recorded, and an error then ends the communicator
                                   (WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT and others). So record both ends of a transfer,
-                                  or neither, and launch what was recorded together together. A call must not wait for
-                                  one that its peer records later: in a pair or a ring, put send and receive into one
-                                  exchange. A rank maps up to 64 allocations for receives. Others, and other memory, go
-                                  through the staging */
+                                  or neither, and launch the graphs of both ends the same number of times. A call must
+                                  not wait for one that its peer records later: in a pair or a ring, put send and
+                                  receive into one exchange. A rank maps up to 64 allocations for receives. Others, and
+                                  other memory, go through the staging */
 } weir_collective_opts;
 
 /* Every rank of the group calls it, and creates its collectives in the same order. If one rank fails, all ranks return
