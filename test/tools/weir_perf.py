@@ -163,7 +163,8 @@ def mistakes(program):
             (["allgather", "--form", "copies"], "--form copies needs --register"),
             (["allgather", "--map"], "--map needs --graph"),
             (["allgather", "--map", "--graph", "--register"], "--map is for ordinary buffers"),
-            (["sendrecv", "--map", "--graph"], "--map: this operation maps no buffers"),
+            (["sendrecv", "--map", "--graph", "--register"], "--map is for ordinary buffers"),
+            (["collective_gather", "--map", "--graph"], "--map: this operation maps no buffers"),
             (["reduce", "--map", "--graph"], "--map: this operation maps no buffers"),
             (["reduce", "--form", "copies", "--register"], "copy engines carry no parts"),
             (["allgather_parts", "--form", "slots,copies", "--register"], "copy engines carry no parts"),
@@ -948,6 +949,7 @@ def sendrecv(program):
             (["--layout", "self", "--graph"], "self", 2, 1, 2),
             (["--layout", "self", "--transfers", "3"], "self, 3 transfers", 1, 3, 2),
             (["--transfers", "64", "--graph"], "ring, 64 transfers", 2, 64, 2),
+            (["--map", "--graph"], "ring", 3, 1, 2), (["--layout", "all", "--map", "--graph"], "all", 3, 2, 2),
             (["--layout", "fan", "--transfers", "5"], "fan, 5 transfers", 3, 10, 2)):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "results.json")
