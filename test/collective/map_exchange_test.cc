@@ -176,32 +176,44 @@ void calls_divide(weirt_rank *rank)
     bench_close(&b);
 }
 
-// Rank 1 receives into `n` allocations, each of them 60,000 bytes long, and the data is right.
-void many_allocations(weirt_rank *rank, uint32_t n, uint32_t expected)
+// Rank 0 sends 60,000 bytes into each of `into`, which rank 1 has, in one recorded call. The data is right.
+bool sends_into(const Bench *b, const std::vector<weir_memory *> &into)
 {
-    Bench b;
+    weirt_rank *rank = b->rank;
     void *graph = nullptr;
-    std::vector<weir_memory *> memories(n);
     std::vector<weir_transfer> all;
-    bool fine = open(rank, &b);
-    for (uint32_t i = 0; i < n && fine; i++) {
-        char *in = static_cast<char *>(weir_memory_pointer(b.in)) + 8 * i;
-        fine = rank->rank == 0 || WEIRT_OK(rank, weir_memory_allocate(b.comm.comm, most, nullptr, &memories[i]));
-        all.push_back({ rank->rank == 0 ? in : weir_memory_pointer(memories[i]), most, WEIR_U8, 1 - rank->rank,
-                        rank->rank == 1 });
+    const Bytes data = data_of({ 0, 1, most + 8 * into.size(), WEIR_U8, 7 });
+    for (uint64_t i = 0; i < into.size(); i++) {
+        char *in = static_cast<char *>(weir_memory_pointer(b->in)) + 8 * i;
+        all.push_back(
+            { rank->rank == 0 ? in : weir_memory_pointer(into[i]), most, WEIR_U8, 1 - rank->rank, rank->rank == 1 });
     }
-    const Bytes data = fine ? data_of({ 0, 1, most + 8 * n, WEIR_U8, 7 }) : Bytes();
-    fine = fine && WEIRT_OK(rank, weir_device_copy(b.comm.device, weir_memory_pointer(b.in), data.data(), data.size()));
-    fine = fine && record(&b, all, &graph) && WEIRT_OK(rank, weir_graph_launch(b.comm.device, graph, b.stream)) &&
-           WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms())) &&
-           WEIRT_OK(rank, weir_comm_status(b.comm.comm));
-    for (uint32_t i = 0; i < n && fine && rank->rank == 1; i++) {
+    bool fine =
+        WEIRT_OK(rank, weir_device_copy(b->comm.device, weir_memory_pointer(b->in), data.data(), data.size())) &&
+        record(b, all, &graph) && WEIRT_OK(rank, weir_graph_launch(b->comm.device, graph, b->stream)) &&
+        WEIRT_OK(rank, weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms())) &&
+        WEIRT_OK(rank, weir_comm_status(b->comm.comm));
+    for (uint64_t i = 0; i < into.size() && fine && rank->rank == 1; i++) {
         Bytes have(most);
-        fine = WEIRT_OK(rank, weir_device_copy(b.comm.device, have.data(), all[i].buffer, most)) &&
+        fine = WEIRT_OK(rank, weir_device_copy(b->comm.device, have.data(), all[i].buffer, most)) &&
                WEIRT_EXPECT(rank, std::equal(have.begin(), have.end(), data.begin() + 8 * i));
     }
+    weir_graph_destroy(b->comm.device, graph);
+    return fine;
+}
+
+// Rank 1 receives into `n` allocations, of which the first ones are registered.
+void many_allocations(weirt_rank *rank, uint32_t n, uint32_t registered, uint32_t expected)
+{
+    Bench b;
+    std::vector<weir_memory *> memories(n);
+    bool fine = open(rank, &b);
+    for (uint32_t i = 0; i < n && fine; i++) {
+        fine = WEIRT_OK(rank, weir_memory_allocate(b.comm.comm, most, nullptr, &memories[i])) &&
+               (i >= registered || WEIRT_OK(rank, weir_collective_register(b.collective, memories[i])));
+    }
+    fine = fine && sends_into(&b, memories);
     WEIRT_EXPECT(rank, !fine || mapped(b) == (rank->rank == 1 ? expected : 0));
-    weir_graph_destroy(b.comm.device, graph);
     (void)weirt_barrier(rank);
     for (weir_memory *memory : memories) {
         weir_memory_destroy(memory);
@@ -210,8 +222,15 @@ void many_allocations(weirt_rank *rank, uint32_t n, uint32_t expected)
 }
 
 // A launch names eight memories; the others go through the slots. There are 64 mappings.
-void ten_allocations(weirt_rank *rank) { many_allocations(rank, 10, 10); }
-void beyond_the_limit(weirt_rank *rank) { many_allocations(rank, WEIRI_MAPPINGS_MOST + 2, WEIRI_MAPPINGS_MOST); }
+void ten_allocations(weirt_rank *rank) { many_allocations(rank, 10, 0, 10); }
+void beyond_the_limit(weirt_rank *rank) { many_allocations(rank, WEIRI_MAPPINGS_MOST + 2, 0, WEIRI_MAPPINGS_MOST); }
+
+// One registered memory, or two, beside ordinary ones in a launch.
+void beside_registered_memory(weirt_rank *rank)
+{
+    many_allocations(rank, 3, 1, 2);
+    many_allocations(rank, 3, 2, 1);
+}
 
 // Rank 0 records sends, and rank 1 receives, in calls of weir_send and weir_recv.
 void send_and_recv(weirt_rank *rank)
@@ -233,44 +252,7 @@ void send_and_recv(weirt_rank *rank)
     bench_close(&b);
 }
 
-// Rank 1 receives into one registered memory, or two, and into an ordinary one, in one launch.
-void beside_registered_memory(weirt_rank *rank)
-{
-    for (const uint32_t registered : { 1, 2 }) {
-        Bench b;
-        void *graph = nullptr;
-        weir_memory *memories[3] = {};
-        std::vector<weir_transfer> all;
-        bool fine = open(rank, &b);
-        for (uint32_t i = 0; i < 3 && fine; i++) {
-            fine = WEIRT_OK(rank, weir_memory_allocate(b.comm.comm, most, nullptr, &memories[i])) &&
-                   (i >= registered || WEIRT_OK(rank, weir_collective_register(b.collective, memories[i])));
-            char *in = static_cast<char *>(weir_memory_pointer(b.in)) + 8 * i;
-            all.push_back({ rank->rank == 0 ? in : weir_memory_pointer(memories[i]), most, WEIR_U8, 1 - rank->rank,
-                            rank->rank == 1 });
-        }
-        const Bytes data = fine ? data_of({ 0, 1, most + 16, WEIR_U8, 7 }) : Bytes();
-        fine = fine &&
-               WEIRT_OK(rank, weir_device_copy(b.comm.device, weir_memory_pointer(b.in), data.data(), data.size())) &&
-               record(&b, all, &graph) && WEIRT_OK(rank, weir_graph_launch(b.comm.device, graph, b.stream)) &&
-               WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms())) &&
-               WEIRT_OK(rank, weir_comm_status(b.comm.comm));
-        for (uint32_t i = 0; i < 3 && fine && rank->rank == 1; i++) {
-            Bytes have(most);
-            fine = WEIRT_OK(rank, weir_device_copy(b.comm.device, have.data(), all[i].buffer, most)) &&
-                   WEIRT_EXPECT(rank, std::equal(have.begin(), have.end(), data.begin() + 8 * i));
-        }
-        WEIRT_EXPECT(rank, !fine || mapped(b) == (rank->rank == 1 ? 3 - registered : 0));
-        weir_graph_destroy(b.comm.device, graph);
-        (void)weirt_barrier(rank);
-        for (weir_memory *memory : memories) {
-            weir_memory_destroy(memory);
-        }
-        bench_close(&b);
-    }
-}
-
-// Between hosts nothing is mapped, and no call waits on the host.
+// Between hosts nothing is mapped.
 void several_hosts(weirt_rank *rank)
 {
     Bench b;
@@ -376,8 +358,8 @@ void one_rank_fails(weirt_rank *rank)
     }
 }
 
-// The n-th allocation of one rank fails while it records. No rank waits for its deadline, and what both have recorded
-// moves the data.
+// The n-th allocation of one rank fails while it records. No rank waits for its deadline, and a call that both have
+// recorded moves the data.
 void nth_allocation_fails(weirt_rank *rank)
 {
     const Transfers all = { { 0, 1, most, WEIR_U8, 1 } };
