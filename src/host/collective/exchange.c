@@ -194,7 +194,7 @@ static uint32_t memory_of(exchange *e, weir_collective_exchange *x, const weiri_
     return i + 1;
 }
 
-/* What a transfer of the launch has in weir_collective_exchange.registered. */
+/* The entry of a transfer in weir_collective_exchange.registered. */
 static uint8_t registered_of(exchange *e, weir_collective_exchange *x, const weir_transfer *t)
 {
     const weiri_span span = span_of(t);
@@ -531,7 +531,7 @@ static weir_status run(exchange *e, const weiri_step *call)
             status = launch_next(e, &args, call, &more);
         }
     }
-    /* Other ranks have recorded their ends of what has met. */
+    /* Of transfers that have met, other ranks have recorded the other ends. */
     return status == WEIR_OK || !e->met ? status : weiri_comm_break(e->collective->comm, status, weir_last_error());
 }
 

@@ -273,32 +273,36 @@ weiri_place weiri_map_place(weir_collective *collective, const void *data, uint6
     return place;
 }
 
+/* The mapping of receives with this row, or NULL: the row is not one of them. */
+static weiri_mapping *receive_of(const weir_collective *collective, uint32_t row)
+{
+    return row > WEIRI_REGISTERED_MOST && row <= WEIRI_ROWS && collective->map.receives != NULL
+               ? &collective->map.receives[row - WEIRI_REGISTERED_MOST - 1]
+               : NULL;
+}
+
 const weir_memory *weiri_map_row(const weir_collective *collective, uint32_t rank, uint32_t row)
 {
-    if (row != 0 && row <= collective->registered_count) {
-        return collective->registered[row - 1].remote[rank];
-    }
-    return row > WEIRI_REGISTERED_MOST && row <= WEIRI_ROWS && collective->map.receives != NULL
-               ? collective->map.receives[row - WEIRI_REGISTERED_MOST - 1].memory.remote[rank]
-               : NULL;
+    const weiri_mapping *mapping = receive_of(collective, row);
+    return mapping != NULL                                   ? mapping->memory.remote[rank]
+           : row != 0 && row <= collective->registered_count ? collective->registered[row - 1].remote[rank]
+                                                             : NULL;
 }
 
 weir_status weiri_map_remote(weir_collective *collective, uint32_t rank, uint32_t row, const weiri_handle *handle,
                              int fd)
 {
-    const bool fine = collective->map.receives != NULL && row > WEIRI_REGISTERED_MOST && row <= WEIRI_ROWS &&
-                      handle->rank == collective->host.ranks[rank] && weiri_map_row(collective, rank, row) == NULL;
-    if (!fine) {
+    weiri_mapping *mapping = receive_of(collective, row);
+    if (mapping == NULL || mapping->memory.remote[rank] != NULL || handle->rank != collective->host.ranks[rank]) {
         return weiri_fail(WEIR_ERR_CORRUPT, "malformed mapping of rank %u", collective->host.ranks[rank]);
     }
-    weir_memory **memory = &collective->map.receives[row - WEIRI_REGISTERED_MOST - 1].memory.remote[rank];
+    weir_memory **memory = &mapping->memory.remote[rank];
     weir_status status = weiri_life_prepare_registrations(collective);
     if (status == WEIR_OK) {
         status = weiri_memory_map(collective->comm, handle, fd, true, memory);
     }
     if (status == WEIR_OK) {
-        status =
-            weiri_life_write_row(collective, row, &collective->map.receives[row - WEIRI_REGISTERED_MOST - 1].memory);
+        status = weiri_life_write_row(collective, row, &mapping->memory);
     }
     if (status != WEIR_OK) {
         weiri_log(WEIR_LOG_INFO, "weir_exchange of rank %u: a buffer of rank %u is not mapped: %s",

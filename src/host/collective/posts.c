@@ -230,11 +230,11 @@ static weir_status read_message(weir_future *future)
         post.dtype = weiri_read_u8(&r);
         post.offset = weiri_read_u64(&r);
         post.row = weiri_read_u16(&r);
-        if (i + 1 == posts && future->handle_count == 1) {
+        fine = post.place < total && post.dtype < WEIR_DTYPES && post.count <= WEIRI_BYTES_MOST;
+        if (fine && i + 1 == posts && future->handle_count == 1) {
             status = weiri_map_remote(h->meeting->collective, h->peer, post.row, &future->handles[0], future->fds[0]);
         }
-        fine = post.place < total && post.dtype < WEIR_DTYPES && post.count <= WEIRI_BYTES_MOST &&
-               (receive == 0 || post.count == 0 || is_inside(h->meeting, h->peer, &post));
+        fine = fine && (receive == 0 || post.count == 0 || is_inside(h->meeting, h->peer, &post));
         if (fine && status == WEIR_OK) {
             status = push(&h->meeting->collective->posts->queues[h->peer][receive], &post);
         }

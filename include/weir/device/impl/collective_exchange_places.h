@@ -61,7 +61,7 @@ typedef struct weir_collective_exchange {
     uint64_t call; /* that both ends compare, without the type */
     const uint64_t
         *bases; /* rows, from 1 on, of the memories of WEIR_COLLECTIVE_RANKS ranks that are mapped here: registrations,
-                   and what receives mapped; 0 for one that is not, or no longer. NULL: there are no rows */
+                   and mappings of receives; 0 for one that is not, or no longer. NULL: there are no rows */
     uint32_t lanes;
     uint32_t columns; /* of lanes inside the host, */
     uint32_t far;     /* and between hosts */
