@@ -1235,7 +1235,7 @@ MUTANTS = [
            "eager exchanges meet on the host", collective("MapExchange", "EagerOnesMapNothing")),
     Mutant("map-memories", HOST + "collective/exchange.c", "memory_of", "i == WEIR_EXCHANGE_MEMORIES ||", "",
            "a launch names more memories than it has room for",
-           collective("MapExchange", "ReceivesOfALaunchInManyAllocations")),
+           ["collective.Stages/MapExchange.ReceivesOfALaunchInManyAllocations/cpu_processes"]),
     Mutant("map-short", HOST + "collective/exchange.c", "meet_recorded", "least_met(x), true", "0, true",
            "short transfers meet on the host", collective("MapExchange", "GoesDirectly")),
     Mutant("map-few", HOST + "collective/exchange.c", "least_met", "x->columns <= FEW_COLUMNS ? FEW_MESSAGES", "0 ? 0",
