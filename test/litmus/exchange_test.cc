@@ -15,7 +15,7 @@ using namespace litmus;
 constexpr uint32_t RANKS = 2;
 constexpr uint64_t RING_BYTES = 24;  // of a small transfer
 constexpr uint64_t SLOT_BYTES = 256; // a head and a line
-constexpr uint64_t MEMORY = 32 << 10;
+constexpr uint64_t MEMORY = 48 << 10;
 
 // Places rings, and slots of two columns behind them, into the memory of a rank.
 void place_messages(weir_dev_collective &c, uint64_t slot_bytes)
@@ -210,6 +210,7 @@ struct PiecesInOrder : Exchanging<2, 0, 960, 1, 1, 1, 0, true, true> {
             exchange[r].columns = 2;
             exchange[r].posts = 1;
             exchange[r].lined = 2048;
+            EXPECT_LE(collective[r].messages + 2 * 2 * RANKS * 2048, MEMORY);
         }
     }
 };
