@@ -375,21 +375,41 @@ WEIR_FN void weir_slots_gather(const weir_dev_collective *c, const weir_collecti
     }
 }
 
-/* After a failed call no later call may store into slots: a peer may still wait for data of the failed call, and would
- * take the later data for it. The word beside the epoch records the failure. All threads of the block go on, or end,
- * together. */
-WEIR_FN weir_status weir_slots_begin(const weir_dev_collective *c, weir_coop coop)
+/* A collective's own state, which each thread of a call by slots loads first. After a failed call no later call may
+ * store into slots: a peer may still wait for data of the failed call, and would take the later data for it. The word
+ * beside the epoch records the failure. */
+typedef struct weir_slots_state {
+    uint64_t abandoned;
+    uint64_t failed;
+} weir_slots_state;
+
+WEIR_FN weir_slots_state weir_slots_look(const weir_dev_collective *c)
 {
-    const uint64_t abandoned = weir_arch_load_relaxed_dev_u64(c->abandoned);
-    const uint64_t failed = weir_arch_load_relaxed_dev_u64(c->epoch + 1);
+    weir_slots_state state;
+    state.abandoned = weir_arch_load_relaxed_dev_u64(c->abandoned);
+    state.failed = weir_arch_load_relaxed_dev_u64(c->epoch + 1);
+    return state;
+}
+
+/* All threads of the block go on, or end, together. Nothing of the collective or the user is read before it: the memory
+ * may be gone. */
+WEIR_FN weir_status weir_slots_check(const weir_dev_collective *c, const weir_slots_state *state, weir_coop coop)
+{
     const int deregistered = weir_collective_deregistered(c);
     weir_status status = WEIR_OK;
-    if (WEIR_UNLIKELY(abandoned != 0 || deregistered)) {
-        status = weir_collective_gone(c, abandoned != 0 ? WEIR_DOING_ABANDONED : WEIR_DOING_DEREGISTERED);
-    } else if (WEIR_UNLIKELY(failed != 0)) {
+    if (WEIR_UNLIKELY(state->abandoned != 0 || deregistered)) {
+        status = weir_collective_gone(c, state->abandoned != 0 ? WEIR_DOING_ABANDONED : WEIR_DOING_DEREGISTERED);
+    } else if (WEIR_UNLIKELY(state->failed != 0)) {
         status = weir_dev_control_error(c->control);
     }
     return weir_coop_agree(weir_coop_block(coop), c->control, status);
+}
+
+/* Both steps. */
+WEIR_FN weir_status weir_slots_begin(const weir_dev_collective *c, weir_coop coop)
+{
+    const weir_slots_state state = weir_slots_look(c);
+    return weir_slots_check(c, &state, coop);
 }
 
 WEIR_FN weir_status weir_slots_end(const weir_dev_collective *c, weir_status status)
