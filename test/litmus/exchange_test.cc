@@ -2,6 +2,7 @@
 #include "weir/device/collective.h"
 
 #include <algorithm>
+#include <random>
 #include <vector>
 
 #include "weir/device/impl/collective_exchange_shared.h"
@@ -418,6 +419,71 @@ TEST(LitmusExchange, FirstColumnsFollowFromNumbers)
                     ASSERT_EQ(start.number, alone.number);
                     start = weir_exchange_start_after(start, step, columns);
                 }
+            }
+        }
+    }
+}
+
+// The pieces of a lane in a column, as a search finds them: the places of their data.
+std::vector<char *> search_column(const weir_collective_exchange &x, uint32_t column, weir_exchange_start start)
+{
+    std::vector<char *> found;
+    weir_exchange_state s = {};
+    while (weir_exchange_find_in_column(&x, 0, column, &start, &s) != 0) {
+        found.push_back(s.data);
+        s.next++;
+        start = weir_exchange_start_after(start, x.step, x.columns);
+    }
+    return found;
+}
+
+// The same by the first column of each transfer.
+std::vector<char *> divide_column(const weir_dev_collective &c, const weir_collective_exchange &x, uint32_t column,
+                                  uint32_t number)
+{
+    std::vector<char *> found;
+    for (uint32_t i = 0; i < x.lane[0].count; i++) {
+        const uint32_t first = weir_exchange_start_of(&c, &x, 0, number + i).column;
+        const uint32_t piece = (column + x.columns - first) % x.columns;
+        const uint64_t bytes = x.transfers[i].count & UINT64_MAX >> 8;
+        const uint32_t pieces = weir_exchange_pieces(bytes, x.columns);
+        if (bytes >= x.small && piece < pieces && (piece == 0 || piece * weir_slots_range(bytes, pieces) < bytes)) {
+            found.push_back(x.transfers[i].data + piece * weir_slots_range(bytes, pieces));
+        }
+    }
+    return found;
+}
+
+// A search passes over transfers without a piece in its column, and over no other one.
+TEST(LitmusExchange, SearchesFindEachPiece)
+{
+    std::mt19937 random(20261128);
+    weir_dev_collective c = {};
+    c.ranks = 8;
+    c.rank = 3;
+    for (const uint32_t columns : { 2u, 3u, 7u, 12u, 66u, 129u }) {
+        for (uint32_t i = 0; i < 200; i++) {
+            weir_collective_exchange x = {};
+            x.columns = columns;
+            x.step = 1 + random() % (columns < 9 ? columns - 1 : 8);
+            x.inverse = ((1u << 16) + x.step - 1) / x.step;
+            x.small = random() % 2 == 0 ? 0 : 4000;
+            x.lane[0].peer = 6;
+            x.lane[0].count = static_cast<uint8_t>(1 + random() % 100);
+            const uint32_t most = 1 + random() % (random() % 2 == 0 ? 4 : columns);
+            for (uint32_t k = 0; k < x.lane[0].count; k++) {
+                x.transfers[k].data = reinterpret_cast<char *>(static_cast<uintptr_t>(k + 1) << 32);
+                x.transfers[k].count = random() % (most * WEIR_EXCHANGE_PIECE) | static_cast<uint64_t>(WEIR_U8) << 56;
+                const uint64_t bytes = weir_exchange_bytes(&x.transfers[k]);
+                const uint32_t pieces = bytes < x.small ? 0 : weir_exchange_pieces(bytes, columns);
+                x.lane[0].most = std::max<uint16_t>(x.lane[0].most, static_cast<uint16_t>(pieces));
+            }
+            const uint32_t again = UINT32_MAX / x.step - 50 + random() % 100; // the number begins again
+            const uint32_t number = i % 2 == 0 ? again : static_cast<uint32_t>(random());
+            const weir_exchange_start start = weir_exchange_start_of(&c, &x, 0, number);
+            for (uint32_t column = 0; column < columns; column++) {
+                ASSERT_EQ(search_column(x, column, start), divide_column(c, x, column, number))
+                    << column << " of " << columns << ", step " << x.step << ", number " << number;
             }
         }
     }

@@ -453,6 +453,7 @@ static void set_columns(const exchange *e, weir_collective_exchange *x)
     x->lined = hosts_of(e) == 1 && collective->host.lines ? lined_of(collective->device.message_bytes, x->columns) : 0;
     x->far = hosts_of(e) > 1 ? (uint32_t)least(collective->rails.exchange.columns, columns) : 0;
     x->step = step_of(x->columns, x->far);
+    x->inverse = x->step == 0 ? 0 : ((1u << 16) + x->step - 1) / x->step;
     x->small = collective->device.ring_bytes != 0 ? collective->device.ring_bytes + 1 : 0;
 }
 

@@ -156,8 +156,9 @@ WEIR_FN weir_status weir_exchange_pass_piece(const weir_dev_collective *c, const
 typedef struct weir_exchange_post {
     uint32_t lane;
     uint32_t first;
-    uint32_t column; /* of the piece that has its turn, or the ring */
-    uint32_t piece;  /* the first piece of the transfer that may have the next turn */
+    uint32_t column;           /* of the piece that has its turn, or the ring */
+    uint32_t piece;            /* the first piece of the transfer that may have the next turn */
+    weir_exchange_start start; /* of that transfer */
     int idle;
 } weir_exchange_post;
 
@@ -184,31 +185,27 @@ WEIR_FN uint32_t weir_exchange_piece_of(const weir_collective_exchange *x, const
 /* Finds the next piece in the block's columns: of the transfers in their order, and of a transfer in the order of its
  * pieces. The peer's blocks take them in the same order, also if its launches divide the transfers in another way. So
  * the first piece that has not passed can always go on. Returns 0 at the end. */
-WEIR_FN uint32_t weir_exchange_find_piece(const weir_dev_collective *c, const weir_collective_exchange *x,
-                                          weir_exchange_post *post, weir_exchange_state *s)
+WEIR_FN uint32_t weir_exchange_find_piece(const weir_collective_exchange *x, weir_exchange_post *post,
+                                          weir_exchange_state *s)
 {
     const weir_exchange_lane *lane = &x->lane[post->lane];
     s->begun = 0;
     s->opened = 0;
-    if (s->next >= lane->count) {
-        return 0;
-    }
-    weir_exchange_start start = weir_exchange_start_of(c, x, post->lane, s->number + s->next);
     WEIR_ROLLED
     for (; s->next < lane->count; s->next++) {
-        const uint32_t piece = weir_exchange_piece_of(x, post, start.column);
+        const uint32_t piece = weir_exchange_piece_of(x, post, post->start.column);
         if (piece < lane->most) {
             const weir_exchange_transfer *t = &x->transfers[lane->first + s->next];
             const uint64_t bytes = weir_exchange_bytes(t);
             if (!weir_exchange_is_small(x, post->lane, bytes) && weir_exchange_cut(t, bytes, piece, x->columns, s)) {
-                const uint32_t column = start.column + piece;
+                const uint32_t column = post->start.column + piece;
                 post->column = column >= x->columns ? column - x->columns : column;
                 post->piece = piece + 1;
                 return 1;
             }
         }
         post->piece = 0;
-        start = weir_exchange_start_after(start, x->step, x->columns);
+        post->start = weir_exchange_start_after(post->start, x->step, x->columns);
     }
     return 0;
 }
@@ -232,7 +229,7 @@ WEIR_FN uint32_t weir_exchange_go_on(const weir_dev_collective *c, const weir_co
         return 1;
     }
     if (column != WEIR_EXCHANGE_RING) {
-        const uint32_t open = weir_exchange_find_piece(c, x, post, s);
+        const uint32_t open = weir_exchange_find_piece(x, post, s);
         *known = open != 0 && post->column != column ? weir_exchange_read(c, x, *post, s) : *known;
         return open;
     }
@@ -249,19 +246,72 @@ WEIR_FN uint32_t weir_exchange_go_on(const weir_dev_collective *c, const weir_co
     return 1;
 }
 
+/* Finds the first piece in the column of a block that has no other, or the first small transfer. Returns 0 if there is
+ * none. */
+WEIR_FN uint32_t weir_exchange_find_brief(const weir_collective_exchange *x, weir_exchange_post *post,
+                                          weir_exchange_state *s)
+{
+    s->begun = 0;
+    s->opened = 0;
+    return post->column == WEIR_EXCHANGE_RING
+               ? weir_exchange_find_small(x, post->lane, s)
+               : weir_exchange_find_in_column(x, post->lane, post->column, &post->start, s);
+}
+
+/* Finds the next one when all of this one has passed. */
+WEIR_FN uint32_t weir_exchange_find_next_brief(const weir_collective_exchange *x, weir_exchange_post *post,
+                                               weir_exchange_state *s)
+{
+    if (s->left > 0) {
+        return 1;
+    }
+    if (x->lane[post->lane].count == 1) {
+        return 0;
+    }
+    s->next++;
+    post->start = weir_exchange_start_after(post->start, x->step, x->columns);
+    return weir_exchange_find_brief(x, post, s);
+}
+
+/* Finds the block's part of the lane's only transfer: the piece with the block's number, or a small transfer. It needs
+ * nothing but the launch's arguments. Begins to fetch the data of a part that is sent. Returns 0 if there is no part.
+ */
+WEIR_FN uint32_t weir_exchange_find_only(const weir_collective_exchange *x, const weir_exchange_post *post,
+                                         weir_exchange_state *s, weir_coop coop)
+{
+    const weir_exchange_lane *lane = &x->lane[post->lane];
+    const weir_exchange_transfer *t = &x->transfers[lane->first];
+    const uint64_t bytes = weir_exchange_bytes(t);
+    const int ring = post->column == WEIR_EXCHANGE_RING;
+    if (ring != weir_exchange_is_small(x, post->lane, bytes)) {
+        return 0;
+    }
+    if (ring) {
+        s->data = t->data;
+        s->left = (int64_t)bytes;
+    } else if (!weir_exchange_cut(t, bytes, post->first, x->columns, s)) {
+        return 0;
+    }
+    const int64_t at = (int64_t)coop.block_rank * WEIR_LINE_BYTES;
+    if (!lane->receives && at < s->left) {
+        weir_arch_prefetch(s->data + at);
+    }
+    return 1;
+}
+
 /* Carries out the transfers of the lane in the block's columns, or those of its lanes in their rings. All threads of
  * the block end together. With `counts` the block counts the launch behind the first message of its last lane. Before
  * it, the thread that counts would fall behind its warp, and store its part of a line later than the other lanes.
- * `brief`, a constant: the block has one lane and one column or ring, and all transfers go as packets or lines. */
+ * `brief`, a constant: the block has one lane and one column or ring, and all transfers go as packets or lines. Then
+ * `open` says whether the block has a piece or a small transfer, which *s describes. */
 WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir_collective_exchange *x,
-                                        weir_exchange_post post, weir_exchange_state s, uint64_t known, int counts,
-                                        int brief, weir_coop coop)
+                                        weir_exchange_post post, weir_exchange_state s, uint32_t open, uint64_t known,
+                                        int counts, int brief, weir_coop coop)
 {
     weir_exchange_bar bar = weir_exchange_bar_of(c, &x->lane[post.lane], post.column);
-    uint32_t open = brief ? weir_exchange_find(c, x, post.lane, post.column, &s) : 1;
     weir_status status = WEIR_OK;
     WEIR_ROLLED
-    while (open != 0 && status == WEIR_OK) {
+    while (open != 0 && (brief || status == WEIR_OK)) {
         if (!brief) {
             open = weir_exchange_go_on(c, x, &post, &s, &known);
             bar = weir_exchange_bar_of(c, &x->lane[post.lane], post.column);
@@ -290,7 +340,7 @@ WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir
             weir_exchange_pass(&s, bytes);
         }
         if (brief) {
-            open = weir_exchange_find_next(c, x, lane, column, &s);
+            open = weir_exchange_find_next_brief(x, &post, &s);
         } else {
             s.next += ring;
         }
@@ -298,6 +348,11 @@ WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir
             weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
             counts = 0;
         }
+        if (!brief) {
+            status = weir_coop_agree(weir_coop_block(coop), c->control, status);
+        }
+    }
+    if (brief) {
         status = weir_coop_agree(weir_coop_block(coop), c->control, status);
     }
     if (counts && status == WEIR_OK) {
@@ -321,6 +376,8 @@ WEIR_FN weir_exchange_post weir_exchange_post_of(const weir_collective_exchange 
     post.first = rest % x->posts;
     post.column = ring ? WEIR_EXCHANGE_RING : post.first;
     post.piece = 0;
+    post.start.number = 0;
+    post.start.column = 0;
     return post;
 }
 
@@ -334,14 +391,23 @@ WEIR_FN weir_status weir_exchange_run_alone(const weir_dev_collective *c, const 
     const int ring = post.column == WEIR_EXCHANGE_RING;
     weir_exchange_state s = { 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
     uint64_t known = 0;
-    const weir_status begun = weir_slots_begin(c, coop); /* nothing is read before: the memory may be gone */
+    uint32_t open = 1;
+    const int only = brief && !post.idle && lane->count == 1;
+    const weir_slots_state state = weir_slots_look(c);
+    if (only) {
+        open = weir_exchange_find_only(x, &post, &s, coop);
+    }
+    const weir_status begun = weir_slots_check(c, &state, coop);
     if (begun != WEIR_OK) {
         return weir_slots_end(c, begun);
     }
     if (!post.idle) {
         s.number = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, lane));
-        if (brief && !ring && lane->count == 1) { /* there may be no more blocks than pieces */
-            const uint32_t column = post.column + weir_exchange_start_of(c, x, post.lane, s.number).column;
+        if (!ring) {
+            post.start = weir_exchange_start_of(c, x, post.lane, s.number);
+        }
+        if (only && !ring) { /* there may be no more blocks than pieces */
+            const uint32_t column = post.column + post.start.column;
             post.column = column >= x->columns ? column - x->columns : column;
         }
         if (brief || ring) {
@@ -358,8 +424,11 @@ WEIR_FN weir_status weir_exchange_run_alone(const weir_dev_collective *c, const 
     if (x->lanes != 0 && !later) {
         weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
     }
+    if (brief && !only && !post.idle) {
+        open = weir_exchange_find_brief(x, &post, &s);
+    }
     if (!post.idle) {
-        status = weir_exchange_serve(c, x, post, s, known, later, brief, coop);
+        status = weir_exchange_serve(c, x, post, s, open, known, later, brief, coop);
     }
     if (status == WEIR_OK) {
         weir_exchange_copy(x, coop);

@@ -70,11 +70,12 @@ typedef struct weir_collective_exchange {
     uint32_t sides;
     uint32_t only;
     uint32_t posts;
-    uint32_t copies; /* of this rank to itself: two transfers each, source and target, */
-    uint32_t copy;   /* from this one on */
-    uint32_t grown;  /* 1: long messages inside the host go into the second memory of the receivers */
-    uint32_t lined;  /* bytes of a slot of the first memory that are for lines; 0: none */
-    uint32_t step;   /* columns from the first one of a transfer to that of the lane's next one */
+    uint32_t copies;  /* of this rank to itself: two transfers each, source and target, */
+    uint32_t copy;    /* from this one on */
+    uint32_t grown;   /* 1: long messages inside the host go into the second memory of the receivers */
+    uint32_t lined;   /* bytes of a slot of the first memory that are for lines; 0: none */
+    uint32_t step;    /* columns from the first one of a transfer to that of the lane's next one, */
+    uint32_t inverse; /* and 2^16 divided by it, rounded up */
     weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
     weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
     uint16_t rows[WEIR_EXCHANGE_MEMORIES];       /* of `bases`: the memories of the launch's receives */
@@ -124,11 +125,13 @@ WEIR_FN int weir_exchange_is_lined(const weir_collective_exchange *x, uint32_t i
            weir_exchange_fits_lines(x, weir_exchange_bytes(&x->transfers[i]), WEIR_LINED_MESSAGES);
 }
 
-/* Pieces of a transfer of `bytes` bytes. */
+/* Pieces of a transfer of `bytes` bytes. A division of 32 bits takes less time. */
 WEIR_FN uint32_t weir_exchange_pieces(uint64_t bytes, uint32_t columns)
 {
-    const uint64_t pieces = (bytes + WEIR_EXCHANGE_PIECE - 1) / WEIR_EXCHANGE_PIECE;
-    return pieces == 0 ? 1 : pieces < columns ? (uint32_t)pieces : columns;
+    if (bytes > (columns - 1) * WEIR_EXCHANGE_PIECE) {
+        return columns;
+    }
+    return bytes == 0 ? 1 : ((uint32_t)bytes - 1) / (uint32_t)WEIR_EXCHANGE_PIECE + 1;
 }
 
 /* The first column of a transfer. It follows from the transfer's number among all of the lane. */
@@ -149,12 +152,12 @@ WEIR_FN weir_exchange_start weir_exchange_start_of(const weir_dev_collective *c,
     return start;
 }
 
-/* The first column of the lane's next transfer, without a division. */
-WEIR_FN weir_exchange_start weir_exchange_start_after(weir_exchange_start start, uint32_t step, uint32_t columns)
+/* The first column of a later transfer of the lane, `steps` columns further on, without a division. */
+WEIR_FN weir_exchange_start weir_exchange_start_after(weir_exchange_start start, uint32_t steps, uint32_t columns)
 {
-    start.number += step;
-    start.column += step;
-    if (WEIR_UNLIKELY(start.number < step)) { /* the number began again */
+    start.number += steps;
+    start.column += steps;
+    if (WEIR_UNLIKELY(start.number < steps)) { /* the number began again */
         start.column = start.number % columns;
     }
     WEIR_ROLLED
@@ -400,35 +403,57 @@ WEIR_FN uint32_t weir_exchange_find_small(const weir_collective_exchange *x, uin
     return 0;
 }
 
-/* Finds the next piece of the column, or the next small transfer, from transfer `next` on. Returns 0 at the end. A
- * column has no piece of most of many short transfers, and finds that by their first columns alone. */
-WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                                    uint32_t column, weir_exchange_state *s)
+/* Finds the next piece of the column, from transfer `next` on, which begins at *start. Returns 0 at the end. A column
+ * has no piece of most of many short transfers, and passes over them without reading them. */
+WEIR_FN uint32_t weir_exchange_find_in_column(const weir_collective_exchange *x, uint32_t lane, uint32_t column,
+                                              weir_exchange_start *start, weir_exchange_state *s)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const uint32_t columns = weir_exchange_columns(x, lane);
+    const uint32_t step = x->step;
+    const uint32_t inverse = x->inverse;
+    const uint32_t count = l->count;
+    const uint32_t most = l->most;
+    const weir_exchange_transfer *transfers = x->transfers + l->first;
+    uint32_t next = s->next;
+    uint32_t found = 0;
+    WEIR_ROLLED
+    while (next < count && !found) {
+        const uint32_t first = start->column;
+        const uint32_t piece = column >= first ? column - first : column + columns - first;
+        uint32_t passed = 0;
+        if (piece < most) {
+            const uint64_t bytes = weir_exchange_bytes(&transfers[next]);
+            found = !weir_exchange_is_small(x, lane, bytes) &&
+                    weir_exchange_cut(&transfers[next], bytes, piece, columns, s);
+            passed = !found;
+        } else { /* the next one that may have a piece here */
+            passed = ((piece - most) * inverse >> 16) + 1;
+            passed = WEIR_UNLIKELY(start->number + passed * step < start->number) ? 1 : passed;
+        }
+        if (!found) {
+            *start = weir_exchange_start_after(*start, passed * step, columns);
+            next += passed;
+        }
+    }
+    s->next = (uint16_t)next;
+    return found;
+}
+
+/* Finds the next piece of the column, or the next small transfer, from transfer `next` on. Returns 0 at the end. */
+WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                    uint32_t column, weir_exchange_state *s)
+{
     s->begun = 0;
     s->opened = 0;
     if (column == WEIR_EXCHANGE_RING) {
         return weir_exchange_find_small(x, lane, s);
     }
-    if (column >= columns || s->next >= l->count) {
+    if (column >= weir_exchange_columns(x, lane) || s->next >= x->lane[lane].count) {
         return 0;
     }
     weir_exchange_start start = weir_exchange_start_of(c, x, lane, s->number + s->next);
-    WEIR_ROLLED
-    for (; s->next < l->count; s->next++) {
-        const uint32_t piece = column >= start.column ? column - start.column : column + columns - start.column;
-        const weir_exchange_transfer *t = &x->transfers[l->first + s->next];
-        if (piece < l->most) {
-            const uint64_t bytes = weir_exchange_bytes(t);
-            if (!weir_exchange_is_small(x, lane, bytes) && weir_exchange_cut(t, bytes, piece, columns, s)) {
-                return 1;
-            }
-        }
-        start = weir_exchange_start_after(start, x->step, columns);
-    }
-    return 0;
+    return weir_exchange_find_in_column(x, lane, column, &start, s);
 }
 
 #endif

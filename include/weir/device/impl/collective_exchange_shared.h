@@ -40,10 +40,15 @@ WEIR_FN uint32_t weir_exchange_helpers(weir_exchange_crew crew, uint32_t sender,
     return all / crew.senders + (sender < all % crew.senders);
 }
 
-/* The work of a block before its first piece. The launch has no rings. */
-WEIR_FN weir_exchange_post weir_exchange_post_at(const weir_collective_exchange *x, uint32_t block)
+/* The work of a block before its first piece, and the state of its lane. The launch has no rings. */
+WEIR_FN weir_exchange_post weir_exchange_post_at(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                 uint32_t block, weir_exchange_state *s)
 {
+    const weir_exchange_state fresh = { 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
     weir_exchange_post post = weir_exchange_post_of(x, block);
+    *s = fresh;
+    s->number = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, &x->lane[post.lane]));
+    post.start = weir_exchange_start_of(c, x, post.lane, s->number);
     post.column = x->columns; /* not one of them: the first piece finds it */
     return post;
 }
@@ -247,13 +252,6 @@ WEIR_FN weir_status weir_exchange_help(const weir_dev_collective *c, const weir_
 
 /* ---- the exchange ----------------------------------------------------------------------------------------------- */
 
-WEIR_FN weir_exchange_state weir_exchange_state_of(const weir_dev_collective *c, const weir_exchange_lane *lane)
-{
-    weir_exchange_state s = { 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
-    s.number = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, lane));
-    return s;
-}
-
 /* An exchange inside a host of transfers that are neither small nor lines, one in each lane, at least one of them a
  * send. */
 WEIR_FN weir_status weir_collective_exchange_shared(const weir_dev_collective *c, const weir_collective_exchange *x,
@@ -265,13 +263,13 @@ WEIR_FN weir_status weir_collective_exchange_shared(const weir_dev_collective *c
         return weir_slots_end(c, begun);
     }
     const weir_exchange_crew crew = weir_exchange_crew_of(x);
-    const weir_exchange_post post = weir_exchange_post_at(x, coop.block);
+    weir_exchange_state own;
+    weir_exchange_state s; /* of the sender's lane */
+    const weir_exchange_post post = weir_exchange_post_at(c, x, coop.block, &own);
     const int sends = !post.idle && x->lane[post.lane].receives == 0;
     const uint32_t helper = coop.block < crew.receivers ? coop.block : coop.block - crew.senders;
     const uint32_t sender = sends ? coop.block - crew.receivers : helper % crew.senders;
-    const weir_exchange_post help = weir_exchange_post_at(x, crew.receivers + sender);
-    const weir_exchange_state s = weir_exchange_state_of(c, &x->lane[help.lane]);
-    const weir_exchange_state own = weir_exchange_state_of(c, &x->lane[post.lane]);
+    const weir_exchange_post help = weir_exchange_post_at(c, x, crew.receivers + sender, &s);
     const uint32_t helpers = weir_exchange_helpers(crew, sender, coop);
     weir_status status;
     weir_arch_block_sync(coop.host); /* all have read the counts */
