@@ -314,6 +314,7 @@ typedef struct lane_contents {
     bool single;          /* no lane has more than one transfer */
     bool sends, receives; /* such pieces */
     bool brief;           /* all go as packets or lines */
+    uint64_t range;       /* bytes of the longest piece */
     uint64_t misaligned;  /* bytes of such transfers of a lane whose data does not begin at a multiple of 8 */
     bool small;           /* transfers that take a ring, */
     uint64_t longest;     /* and bytes of the longest */
@@ -342,6 +343,7 @@ static lane_contents contents_of(const weir_collective_exchange *x)
             const uint32_t pieces = weir_exchange_pieces(bytes, weir_exchange_columns(x, lane));
             all.pieces += pieces;
             all.most = pieces > all.most ? pieces : all.most;
+            all.range = bytes / pieces > all.range ? bytes / pieces : all.range;
         }
         all.misaligned = misaligned > all.misaligned ? misaligned : all.misaligned;
     }
@@ -356,6 +358,22 @@ static uint32_t ring_threads(uint64_t bytes, uint32_t most)
 {
     const uint64_t warps = 2 * (bytes / (8 * WARP) + 1);
     return (uint32_t)least(warps * WARP, most);
+}
+
+/* Threads for lines: what all of them have under way at once is the longest piece. More of them slow down the work that
+ * each warp does for a message. Two warps of a block move no lines. By many blocks the links are the limit. Two H200,
+ * us by 192, 256, 384 and 512 threads: 132 blocks, 256 KiB 6.1, 6.1, 6.3 and 6.7, 1 MiB 9.0, 9.0, 8.8 and 9.3, 4
+ * MiB 18.6, 18.4, 18.5 and 19.0; 16 blocks, 64 KiB 5.8, 5.5, 5.6 and 5.8, 1 MiB 13.4, 11.2, 9.9 and 9.6. */
+#define LINES_OF_WARP (WARP / 8 * WEIR_LINE_BATCH)
+#define LINE_THREADS_LEAST 192u
+#define LINE_THREADS_OF_MANY 384u
+
+static uint32_t line_threads(const weir_collective_exchange *x, const lane_contents *all, uint32_t most)
+{
+    const uint64_t warps = weir_line_count(all->range) / LINES_OF_WARP + 3;
+    const uint64_t threads = warps * WARP < LINE_THREADS_LEAST ? LINE_THREADS_LEAST : warps * WARP;
+    const uint32_t bound = x->columns < MANY_COLUMNS ? most : (uint32_t)least(most, LINE_THREADS_OF_MANY);
+    return (uint32_t)least(threads, bound);
 }
 
 /* Misaligned data goes as lines one at a time, so it takes many threads. Where a lane has few blocks for it, those that
@@ -421,6 +439,10 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     shape.threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, shape.blocks);
     if (*kernel != WEIRI_EXCHANGE_INSIDE && *kernel != WEIRI_EXCHANGE_FAR) {
         shape.threads = (uint32_t)least(shape.threads, WEIRI_FEW_THREADS);
+    }
+    if (collective->warps && all.pieces != 0 && all.brief && all.misaligned == 0 && copying == 0 &&
+        *kernel != WEIRI_EXCHANGE_INSIDE) {
+        shape.threads = line_threads(x, &all, shape.threads);
     }
     if (collective->warps && all.pieces == 0 && copying == 0) {
         shape.threads = ring_threads(all.longest, shape.threads);
