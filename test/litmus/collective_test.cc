@@ -23,7 +23,7 @@ struct Registered : Pair {
     static constexpr uint32_t threads = RANKS * SIZE;
     static uint32_t device(uint32_t i) { return i / SIZE; }
     alignas(128) char memory[RANKS][MEMORY] = {};
-    Cell state[RANKS] = {};
+    Cell state[RANKS][WEIR_COLLECTIVE_CELLS] = {};
     weir_dev_difference differences[RANKS] = {};
     weir_dev_collective collective[RANKS] = {};
     alignas(16) uint64_t in[RANKS][RANKS * WORDS] = {};
@@ -149,7 +149,7 @@ template <uint32_t N> struct AnyCalls {
     Draw draw;
     Rank rank[N] = {};
     alignas(128) char memory[N][64 << 10] = {};
-    Cell state[N] = {};
+    Cell state[N][WEIR_COLLECTIVE_CELLS] = {};
     weir_dev_difference differences[N] = {};
     weir_dev_collective collective[N] = {};
     Call calls[CALLS] = {};

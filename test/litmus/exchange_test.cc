@@ -42,7 +42,7 @@ struct Exchanging : Pair {
     static constexpr uint32_t threads = 2 * SIZE;
     static uint32_t device(uint32_t i) { return i / SIZE; }
     alignas(128) char memory[RANKS][MEMORY] = {};
-    Cell state[RANKS] = {};
+    Cell state[RANKS][WEIR_COLLECTIVE_CELLS] = {};
     weir_dev_difference differences[RANKS] = {};
     weir_dev_collective collective[RANKS] = {};
     weir_collective_exchange exchange[RANKS] = {};
@@ -266,7 +266,7 @@ struct Random : Pair {
     Draw draw;
     alignas(128) char memory[RANKS][MEMORY] = {};
     alignas(128) char grown[RANKS][4 * RANKS * GROWN_BYTES] = {};
-    Cell state[RANKS] = {};
+    Cell state[RANKS][WEIR_COLLECTIVE_CELLS] = {};
     weir_dev_difference differences[RANKS] = {};
     weir_dev_collective collective[RANKS] = {};
     Launch launches[RANKS][ROUNDS] = {};

@@ -21,6 +21,7 @@
 #include <string>
 #include <type_traits>
 
+#include "weir/device/collective.h"
 #include "weir/device/kernel.h"
 
 #include "test/harness/weak.h"
@@ -102,13 +103,13 @@ struct Pair {
 
 // The handle of rank `r` of N for a collective, whose state is `state`.
 template <uint32_t N, uint64_t BYTES>
-void join_collective(weir_dev_collective &c, uint32_t r, Rank &mine, Cell &state, weir_dev_difference *differences,
-                     char (&memory)[N][BYTES])
+void join_collective(weir_dev_collective &c, uint32_t r, Rank &mine, Cell (&state)[WEIR_COLLECTIVE_CELLS],
+                     weir_dev_difference *differences, char (&memory)[N][BYTES])
 {
     c.control = &mine.control;
-    c.epoch = state.words;
-    c.abandoned = state.words + 8;
-    c.generations = state.words + 9;
+    c.epoch = state[0].words;
+    c.abandoned = state[0].words + 8;
+    c.generations = state[0].words + 9;
     c.differences = differences;
     c.rank = r;
     c.ranks = N;

@@ -3,8 +3,9 @@
  * A collective remembers the streams of its kernels. When it is abandoned, it records an event on each of them, and its
  * memory is freed when all have passed (leave.h), or the streams are destroyed that refused an event, because they
  * record a graph. Graphs with its kernels may be launched later, on any stream. Such a kernel first reads the
- * collective's cell of the communicator's slab, which has the epoch and the word `abandoned`. That cell, the control
- * block and the generations of registrations stay until the device is closed, and so until the last graph is destroyed.
+ * collective's cells of the communicator's slab, which have the epoch, the word `abandoned` and the counts of
+ * exchanges. These cells, the control block and the generations of registrations stay until the device is closed, and
+ * so until the last graph is destroyed.
  */
 #include <string.h>
 
@@ -33,7 +34,7 @@ typedef struct used_stream {
 } used_stream;
 
 struct weiri_life {
-    uint64_t cell;                /* offset in the device slab */
+    uint64_t cell;                /* offset of the first one in the device slab */
     uint64_t generations;         /* the same, once device.generations is set; the bases are behind them */
     uint32_t ended[MAPPINGS + 1]; /* the generation of each registration, and of the mappings */
     used_stream *streams;
@@ -54,7 +55,7 @@ weir_status weiri_life_open(weir_collective *collective)
     if (life == NULL) {
         return weiri_fail_nomem("weir_collective_create");
     }
-    weir_status status = weiri_cells_allocate(comm, &comm->slabs.device, 1, &life->cell);
+    weir_status status = weiri_cells_allocate(comm, &comm->slabs.device, WEIR_COLLECTIVE_CELLS, &life->cell);
     if (status != WEIR_OK) {
         weiri_free(life);
         return status;
@@ -101,7 +102,7 @@ void weiri_life_close(weir_collective *collective, bool keeps)
     if (keeps) {
         weiri_slabs_keep(comm);
     } else {
-        weiri_cells_free(comm, &comm->slabs.device, 1, life->cell);
+        weiri_cells_free(comm, &comm->slabs.device, WEIR_COLLECTIVE_CELLS, life->cell);
         if (collective->device.generations != NULL) {
             weiri_cells_free(comm, &comm->slabs.device, REGISTRATION_CELLS, life->generations);
         }

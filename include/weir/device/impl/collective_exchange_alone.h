@@ -210,13 +210,15 @@ WEIR_FN uint32_t weir_exchange_find_piece(const weir_collective_exchange *x, wei
     return 0;
 }
 
-/* Reads the counts of the block's lane in its column. Returns the word that the lane waits for, as it is now. */
+/* Reads the counts of the block's lane in its column. Returns a value that the word that the lane waits for has had. */
 WEIR_FN uint64_t weir_exchange_read(const weir_dev_collective *c, const weir_collective_exchange *x,
                                     weir_exchange_post post, weir_exchange_state *s)
 {
     const weir_exchange_lane *lane = &x->lane[post.lane];
     s->messages = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, NULL, lane, post.column));
-    return weir_arch_load_relaxed_sys_u64(weir_exchange_bar_of(c, lane, post.column).word);
+    return post.column == WEIR_EXCHANGE_RING
+               ? weir_arch_load_relaxed_dev_u64(weir_exchange_counts(c, lane) + WEIR_LANE_TAKEN)
+               : weir_arch_load_relaxed_sys_u64(weir_exchange_word(c, NULL, lane, post.column));
 }
 
 /* Finds the next piece or small transfer when all of the one before has passed. Reads the counts if it has another
@@ -355,6 +357,10 @@ WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir
     if (brief) {
         status = weir_coop_agree(weir_coop_block(coop), c->control, status);
     }
+    if (post.column == WEIR_EXCHANGE_RING && coop.block_rank == 0 && !x->lane[post.lane].receives) {
+        /* The next launch may not have to look whether a slot is free. */
+        weir_arch_store_relaxed_dev_u64(weir_exchange_counts(c, &x->lane[post.lane]) + WEIR_LANE_TAKEN, known);
+    }
     if (counts && status == WEIR_OK) {
         weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
     }
@@ -394,29 +400,29 @@ WEIR_FN weir_status weir_exchange_run_alone(const weir_dev_collective *c, const 
     uint32_t open = 1;
     const int only = brief && !post.idle && lane->count == 1;
     const weir_slots_state state = weir_slots_look(c);
+    if (!post.idle) {
+        s.number = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, lane));
+        known = ring ? weir_exchange_read(c, x, post, &s) : 0;
+    }
     if (only) {
         open = weir_exchange_find_only(x, &post, &s, coop);
     }
-    const weir_status begun = weir_slots_check(c, &state, coop);
+    const weir_status begun = weir_slots_check(c, &state, coop); /* now all have read the number */
     if (begun != WEIR_OK) {
         return weir_slots_end(c, begun);
     }
-    if (!post.idle) {
-        s.number = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, NULL, lane));
-        if (!ring) {
-            post.start = weir_exchange_start_of(c, x, post.lane, s.number);
-        }
-        if (only && !ring) { /* there may be no more blocks than pieces */
+    if (!post.idle && !ring) {
+        post.start = weir_exchange_start_of(c, x, post.lane, s.number);
+        if (only) { /* there may be no more blocks than pieces */
             const uint32_t column = post.column + post.start.column;
             post.column = column >= x->columns ? column - x->columns : column;
         }
-        if (brief || ring) {
+        if (brief) {
             known = weir_exchange_read(c, x, post, &s);
         } else {
             post.column = x->columns; /* not one of them: the first piece finds it */
         }
     }
-    weir_arch_block_sync(coop.host); /* all have read the counts */
     weir_status status = WEIR_OK;
     /* A block that receives counts while its data is on the way to it, and one that sends when its data is on the way
      * to the peer. */

@@ -305,15 +305,27 @@ WEIR_FN uint64_t *weir_far_own(const weir_dev_collective *c, const weir_exchange
 
 /* ---- places of a lane ------------------------------------------------------------------------------------------- */
 
-/* The number of transfers of a lane so far: inside the host, in the cell of the peer's first semaphore. */
+/* The counts of a lane inside the host, in this rank's own cells. */
+enum {
+    WEIR_LANE_TRANSFERS = 0,
+    WEIR_LANE_SMALL = 1, /* of them the ones in the ring */
+    WEIR_LANE_TAKEN = 2  /* a value that the word of weir_ring_taken has had */
+};
+
+WEIR_FN uint64_t *weir_exchange_counts(const weir_dev_collective *c, const weir_exchange_lane *lane)
+{
+    const uint32_t index = 2u * lane->peer + (lane->receives ? 1 : 0);
+    return c->epoch + WEIR_COLLECTIVE_LANES_AT + index * WEIR_COLLECTIVE_LANE_WORDS;
+}
+
+/* The number of transfers of a lane so far. */
 WEIR_FN uint64_t *weir_exchange_number(const weir_dev_collective *c, const weir_exchange_rails *r,
                                        const weir_exchange_lane *lane)
 {
     if (weir_exchange_is_far(r, lane)) {
         return weir_far_own(c, r, lane, 0) + 2;
     }
-    return (uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, WEIR_CELL_MESSAGE, 0, lane->peer) + 80 +
-                        (lane->receives ? 8 : 0));
+    return weir_exchange_counts(c, lane) + WEIR_LANE_TRANSFERS;
 }
 
 /* The number of messages of a lane in a column so far; of its small transfers in the ring. */
@@ -321,8 +333,7 @@ WEIR_FN uint64_t *weir_exchange_messages(const weir_dev_collective *c, const wei
                                          const weir_exchange_lane *lane, uint32_t column)
 {
     if (column == WEIR_EXCHANGE_RING) {
-        return (uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, WEIR_CELL_MESSAGE, 0, lane->peer) + 112 +
-                            (lane->receives ? 8 : 0));
+        return weir_exchange_counts(c, lane) + WEIR_LANE_SMALL;
     }
     if (weir_exchange_is_far(r, lane)) {
         return weir_far_own(c, r, lane, column);
