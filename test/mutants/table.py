@@ -1398,7 +1398,7 @@ MUTANTS = [
     Mutant("exchange-only", DEVICE + "impl/collective_exchange_alone.h", "weir_exchange_find_only",
            "weir_exchange_cut(t, bytes, post->first,", "weir_exchange_cut(t, bytes, 0,",
            "all blocks of a lane with one transfer send its first piece", collective("Exchange", "LinesOfAnySize")),
-    Mutant("ring-taken", DEVICE + "impl/collective_exchange_alone.h", "weir_exchange_serve",
+    Mutant("ring-taken", DEVICE + "impl/collective_exchange_alone.h", "weir_exchange_keep_taken",
            "+ WEIR_LANE_TAKEN, known);", "+ WEIR_LANE_TAKEN, known + 1);",
            "a launch believes that the receiver of small transfers has taken more than it has",
            litmus("LitmusExchange.RingsOfBlocksAloneBetweenLaunches")),

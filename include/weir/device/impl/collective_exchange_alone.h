@@ -221,6 +221,13 @@ WEIR_FN uint64_t weir_exchange_read(const weir_dev_collective *c, const weir_col
                : weir_arch_load_relaxed_sys_u64(weir_exchange_word(c, NULL, lane, post.column));
 }
 
+/* Keeps what a block has read of the word of weir_ring_taken. The next launch may then not have to look whether a slot
+ * is free. */
+WEIR_FN void weir_exchange_keep_taken(const weir_dev_collective *c, const weir_exchange_lane *lane, uint64_t known)
+{
+    weir_arch_store_relaxed_dev_u64(weir_exchange_counts(c, lane) + WEIR_LANE_TAKEN, known);
+}
+
 /* Finds the next piece or small transfer when all of the one before has passed. Reads the counts if it has another
  * column or lane. Returns 0 at the end. */
 WEIR_FN uint32_t weir_exchange_go_on(const weir_dev_collective *c, const weir_collective_exchange *x,
@@ -332,6 +339,9 @@ WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir
              * sender needs no acquire. */
             if (coop.block_rank == 0 && !x->lane[lane].receives) {
                 status = weir_exchange_await(c, x, lane, column, s, bar, &known);
+                if (!brief && ring) {
+                    weir_exchange_keep_taken(c, &x->lane[lane], known);
+                }
             }
             status = weir_coop_agree(weir_coop_block(coop), c->control, status);
             if (status != WEIR_OK) {
@@ -357,9 +367,8 @@ WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir
     if (brief) {
         status = weir_coop_agree(weir_coop_block(coop), c->control, status);
     }
-    if (post.column == WEIR_EXCHANGE_RING && coop.block_rank == 0 && !x->lane[post.lane].receives) {
-        /* The next launch may not have to look whether a slot is free. */
-        weir_arch_store_relaxed_dev_u64(weir_exchange_counts(c, &x->lane[post.lane]) + WEIR_LANE_TAKEN, known);
+    if (brief && post.column == WEIR_EXCHANGE_RING && coop.block_rank == 0 && !x->lane[post.lane].receives) {
+        weir_exchange_keep_taken(c, &x->lane[post.lane], known);
     }
     if (counts && status == WEIR_OK) {
         weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
