@@ -1397,7 +1397,7 @@ MUTANTS = [
            litmus("LitmusExchange.SearchesFindEachPiece")),
     Mutant("exchange-only", DEVICE + "impl/collective_exchange_alone.h", "weir_exchange_find_only",
            "weir_exchange_cut(t, bytes, post->first,", "weir_exchange_cut(t, bytes, 0,",
-           "all blocks of a lane with one transfer send its first piece", collective("Exchange", "LinesOfAnySize")),
+           "all blocks of a lane with one transfer send its first piece", collective("Exchange", "EachOtherRankOnce")),
     Mutant("ring-taken", DEVICE + "impl/collective_exchange_alone.h", "weir_exchange_keep_taken",
            "+ WEIR_LANE_TAKEN, known);", "+ WEIR_LANE_TAKEN, known + 1);",
            "a launch believes that the receiver of small transfers has taken more than it has",
