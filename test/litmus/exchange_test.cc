@@ -216,6 +216,31 @@ struct PiecesInOrder : Exchanging<2, 0, 960, 1, 1, 1, 0, true, true> {
     }
 };
 
+// Two pieces of three messages each, in blocks with one column.
+struct PiecesOfOneColumn : Exchanging<2, 0, 960, 1, 0, 2, 0, true, true> {
+    PiecesOfOneColumn()
+    {
+        for (uint32_t r = 0; r < RANKS; r++) {
+            collective[r].message_bytes = 2048;
+            exchange[r].columns = 2;
+            exchange[r].posts = 2;
+            exchange[r].lined = 2048;
+        }
+    }
+    weir_status run(uint32_t r, const weir_coop &grid) const override
+    {
+        return weir_collective_exchange_brief(&collective[r], &exchange[r], grid);
+    }
+};
+
+// Launches of one small transfer: the sender is up to five launches ahead of the receiver's.
+struct BriefRings : Exchanging<1, 1, 2, 1, 0, 6, 400, true> {
+    weir_status run(uint32_t r, const weir_coop &grid) const override
+    {
+        return weir_collective_exchange_brief(&collective[r], &exchange[r], grid);
+    }
+};
+
 // Whether the kernel for packets and lines may have the launch.
 bool is_brief(const weir_collective_exchange &x)
 {
@@ -461,12 +486,12 @@ TEST(LitmusExchange, SearchesFindEachPiece)
     weir_dev_collective c = {};
     c.ranks = 8;
     c.rank = 3;
-    for (const uint32_t columns : { 2u, 3u, 7u, 12u, 66u, 129u }) {
+    for (const uint32_t columns : { 1u, 2u, 3u, 7u, 12u, 66u, 264u }) {
         for (uint32_t i = 0; i < 200; i++) {
             weir_collective_exchange x = {};
             x.columns = columns;
-            x.step = 1 + random() % (columns < 9 ? columns - 1 : 8);
-            x.inverse = ((1u << 16) + x.step - 1) / x.step;
+            x.step = columns == 1 ? 0 : 1 + random() % (columns < 9 ? columns - 1 : 8);
+            x.inverse = columns == 1 ? 0 : ((1u << 16) + x.step - 1) / x.step;
             x.small = random() % 2 == 0 ? 0 : 4000;
             x.lane[0].peer = 6;
             x.lane[0].count = static_cast<uint8_t>(1 + random() % 100);
@@ -478,7 +503,8 @@ TEST(LitmusExchange, SearchesFindEachPiece)
                 const uint32_t pieces = bytes < x.small ? 0 : weir_exchange_pieces(bytes, columns);
                 x.lane[0].most = std::max<uint16_t>(x.lane[0].most, static_cast<uint16_t>(pieces));
             }
-            const uint32_t again = UINT32_MAX / x.step - 50 + random() % 100; // the number begins again
+            // Half of the numbers begin again.
+            const uint32_t again = UINT32_MAX / std::max(x.step, 1u) - 50 + random() % 100;
             const uint32_t number = i % 2 == 0 ? again : static_cast<uint32_t>(random());
             const weir_exchange_start start = weir_exchange_start_of(&c, &x, 0, number);
             for (uint32_t column = 0; column < columns; column++) {
@@ -535,6 +561,8 @@ TEST(LitmusExchange, RingsOfBlocksAloneBetweenLaunches) { holds<Exchanging<1, 1,
 // A block with the rings of both lanes sends before it receives.
 TEST(LitmusExchange, RingsOfABlockWithBothLanes) { holds<Exchanging<1, 1, 2, 1, 1, 3, 0, true>>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusExchange, PiecesOfABlockAloneInOrder) { holds<PiecesInOrder>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusExchange, PiecesOfBlocksWithOneColumn) { holds<PiecesOfOneColumn>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusExchange, RingsOfBriefLaunches) { holds<BriefRings>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusExchange, ColumnsOfBlocksAloneSignal)
 {
     holds<Exchanging<2, 0, 4, 2, 0, 2, 0, true>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);

@@ -245,7 +245,8 @@ static weir_status load_copies(weir_device *device, const weir_memory *memory)
 }
 
 /* Allocates this rank's memory. A rank that is alone on its host has none: it meets nobody there. Its address is that
- * of the collective's cell then, since kernels compute places in the memory before they find that they use none. */
+ * of the first of the collective's cells then, since kernels compute places in the memory before they find that they
+ * use none. */
 static weir_status allocate(weir_collective *collective, uint64_t bytes)
 {
     const weir_memory_opts host = { .size = sizeof host, .kind = WEIR_MEMORY_HOST };

@@ -360,9 +360,9 @@ static uint32_t ring_threads(uint64_t bytes, uint32_t most)
     return (uint32_t)least(warps * WARP, most);
 }
 
-/* Threads for lines: what all of them have under way at once is the longest piece. More of them slow down the work that
- * each warp does for a message. Two warps of a block move no lines. By many blocks the links are the limit. Two H200,
- * us by 192, 256, 384 and 512 threads: 132 blocks, 256 KiB 6.1, 6.1, 6.3 and 6.7, 1 MiB 9.0, 9.0, 8.8 and 9.3, 4
+/* Threads for lines: so many that together they have the longest message under way. More of them slow down the work
+ * that each warp does for a message. Two warps of a block move no lines. By many blocks the links are the limit. Two
+ * H200, us by 192, 256, 384 and 512 threads: 132 blocks, 256 KiB 6.1, 6.1, 6.3 and 6.7, 1 MiB 9.0, 9.0, 8.8 and 9.3, 4
  * MiB 18.6, 18.4, 18.5 and 19.0; 16 blocks, 64 KiB 5.8, 5.5, 5.6 and 5.8, 1 MiB 13.4, 11.2, 9.9 and 9.6. */
 #define LINES_OF_WARP (WARP / 8 * WEIR_LINE_BATCH)
 #define LINE_THREADS_LEAST 192u
@@ -370,7 +370,7 @@ static uint32_t ring_threads(uint64_t bytes, uint32_t most)
 
 static uint32_t line_threads(const weir_collective_exchange *x, const lane_contents *all, uint32_t most)
 {
-    const uint64_t warps = weir_line_count(all->range) / LINES_OF_WARP + 3;
+    const uint64_t warps = weir_line_count(least(all->range, weir_lined_room(x))) / LINES_OF_WARP + 3;
     const uint64_t threads = warps * WARP < LINE_THREADS_LEAST ? LINE_THREADS_LEAST : warps * WARP;
     const uint32_t bound = x->columns < MANY_COLUMNS ? most : (uint32_t)least(most, LINE_THREADS_OF_MANY);
     return (uint32_t)least(threads, bound);

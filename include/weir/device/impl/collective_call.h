@@ -5,7 +5,8 @@
  * and for results. A section has two halves, which calls use in turn, with room for each rank. A cell that belongs to
  * this rank alone has the epoch, a word that is set when a call by slots has failed, two words of exchanges, the
  * counter of draws, and a word that is set when the collective is abandoned. The cells behind it have the counts of
- * exchanges. They all stay when the collective is abandoned, so a kernel may read them before it knows.
+ * exchanges. They all stay when the collective is abandoned, so a kernel may read them before it knows
+ * that.
  *
  * In each call a rank writes its call into a mailbox of each other rank, as packets beside the data, and compares the
  * contents of its own mailboxes. This finds ranks that call different operations. It also keeps two ranks within one
@@ -26,6 +27,9 @@
 #define WEIR_COLLECTIVE_LANE_WORDS 4u /* of counts, for each peer and direction */
 #define WEIR_COLLECTIVE_LANES_AT (WEIR_CELL_BYTES / 8)
 #define WEIR_COLLECTIVE_CELLS (1 + 2 * WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_LANE_WORDS * 8 / WEIR_CELL_BYTES)
+
+WEIR_STATIC_ASSERT(2 * WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_LANE_WORDS * 8 % WEIR_CELL_BYTES == 0,
+                   "counts of exchanges fill cells");
 
 /* Kinds of semaphores for each peer: one for each column by slots, one for each block that reads its peers' memory.
  * Cells of WEIR_CELL_COPIED have the words of copy engines. */

@@ -255,8 +255,8 @@ WEIR_FN uint32_t weir_exchange_go_on(const weir_dev_collective *c, const weir_co
     return 1;
 }
 
-/* Finds the first piece in the column of a block that has no other, or the first small transfer. Returns 0 if there is
- * none. */
+/* Finds the next piece of the column, or the next small transfer, from transfer `next` on. The block has no other
+ * column. Returns 0 at the end. */
 WEIR_FN uint32_t weir_exchange_find_brief(const weir_collective_exchange *x, weir_exchange_post *post,
                                           weir_exchange_state *s)
 {
@@ -267,7 +267,7 @@ WEIR_FN uint32_t weir_exchange_find_brief(const weir_collective_exchange *x, wei
                : weir_exchange_find_in_column(x, post->lane, post->column, &post->start, s);
 }
 
-/* Finds the next one when all of this one has passed. */
+/* The same when all of the one before has passed. */
 WEIR_FN uint32_t weir_exchange_find_next_brief(const weir_collective_exchange *x, weir_exchange_post *post,
                                                weir_exchange_state *s)
 {
@@ -283,8 +283,8 @@ WEIR_FN uint32_t weir_exchange_find_next_brief(const weir_collective_exchange *x
 }
 
 /* Finds the block's part of the lane's only transfer: the piece with the block's number, or a small transfer. It needs
- * nothing but the launch's arguments. Begins to fetch the data of a part that is sent. Returns 0 if there is no part.
- */
+ * nothing but the launch's arguments. Begins to fetch the data of a part that is sent, a cache line for each thread.
+ * Returns 0 if there is no part. */
 WEIR_FN uint32_t weir_exchange_find_only(const weir_collective_exchange *x, const weir_exchange_post *post,
                                          weir_exchange_state *s, weir_coop coop)
 {
@@ -312,7 +312,7 @@ WEIR_FN uint32_t weir_exchange_find_only(const weir_collective_exchange *x, cons
  * the block end together. With `counts` the block counts the launch behind the first message of its last lane. Before
  * it, the thread that counts would fall behind its warp, and store its part of a line later than the other lanes.
  * `brief`, a constant: the block has one lane and one column or ring, and all transfers go as packets or lines. Then
- * `open` says whether the block has a piece or a small transfer, which *s describes. */
+ * `open` says whether the block has a piece or a small transfer, and `s` describes it. */
 WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir_collective_exchange *x,
                                         weir_exchange_post post, weir_exchange_state s, uint32_t open, uint64_t known,
                                         int counts, int brief, weir_coop coop)

@@ -1,5 +1,6 @@
-/* weir/device/impl/collective_exchange_places.h - an exchange of one launch: its lanes and transfers, their pieces, and
- * the places of messages, counts and calls in the memories of the ranks; see impl/collective_exchange.h. */
+/* weir/device/impl/collective_exchange_places.h - an exchange of one launch: its lanes and transfers, their pieces, the
+ * places of messages, counts and calls in the memories of the ranks, and the counts of lanes in this rank's own cells;
+ * see impl/collective_exchange.h. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_PLACES_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_PLACES_H
 

@@ -391,8 +391,8 @@ WEIR_FN weir_slots_state weir_slots_look(const weir_dev_collective *c)
     return state;
 }
 
-/* All threads of the block go on, or end, together. Nothing of the collective or the user is read before it: the memory
- * may be gone. */
+/* All threads of the block go on, or end, together. Before it a kernel loads nothing but the collective's own cells:
+ * other memory may be gone. It may prefetch. */
 WEIR_FN weir_status weir_slots_check(const weir_dev_collective *c, const weir_slots_state *state, weir_coop coop)
 {
     const int deregistered = weir_collective_deregistered(c);
