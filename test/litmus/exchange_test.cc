@@ -32,9 +32,9 @@ void place_messages(weir_dev_collective &c, uint64_t slot_bytes)
 
 // Rank 0 sends the transfers of SENDS to rank 1, and rank 1 those of ANSWERS to rank 0, in ROUNDS launches. Each word
 // of a transfer is new. Each rank has a grid of BLOCKS blocks. Rank 1 begins after DELAY turns. With
-// ALONE, each block serves one lane; with LINED, messages are lines.
+// ALONE, each block serves one lane; with LINED, messages are lines; with BRIEF, each block has one column or ring.
 template <uint32_t BLOCKS, uint32_t RINGS, uint64_t WORDS, uint32_t SENDS, uint32_t ANSWERS, uint32_t ROUNDS,
-          uint32_t DELAY = 0, bool ALONE = false, bool LINED = false>
+          uint32_t DELAY = 0, bool ALONE = false, bool LINED = false, bool BRIEF = false>
 struct Exchanging : Pair {
     // A block of two threads meets before lines. In one of three, the thread with the sender's call moves no data.
     static constexpr uint32_t THREADS = LINED && BLOCKS == 1 ? 3 : 2;
@@ -95,8 +95,9 @@ struct Exchanging : Pair {
     virtual uint32_t delay(uint32_t i) const { return device(i) == 1 ? DELAY : 0; }
     virtual weir_status run(uint32_t r, const weir_coop &grid) const
     {
-        return ALONE ? weir_collective_exchange_alone(&collective[r], &exchange[r], grid)
-                     : weir_collective_exchange_all(&collective[r], &exchange[r], grid);
+        return BRIEF   ? weir_collective_exchange_brief(&collective[r], &exchange[r], grid)
+               : ALONE ? weir_collective_exchange_alone(&collective[r], &exchange[r], grid)
+                       : weir_collective_exchange_all(&collective[r], &exchange[r], grid);
     }
     void thread(uint32_t i)
     {
@@ -202,42 +203,18 @@ struct Shared : Exchanging<2, 0, 250, 1, DELAY == 0 ? 1 : 0, 2, DELAY, true, tru
     }
 };
 
-// A transfer of two pieces each way. A lane has one block, which takes its columns in order.
-struct PiecesInOrder : Exchanging<2, 0, 960, 1, 1, 1, 0, true, true> {
-    PiecesInOrder()
+// Transfers of two pieces of three messages each: in turn by a block that has both columns, or by a block for each.
+template <uint32_t ANSWERS, uint32_t ROUNDS, uint32_t POSTS, bool BRIEF>
+struct TwoPieces : Exchanging<2, 0, 960, 1, ANSWERS, ROUNDS, 0, true, true, BRIEF> {
+    TwoPieces()
     {
         for (uint32_t r = 0; r < RANKS; r++) {
-            collective[r].message_bytes = 2048;
-            exchange[r].columns = 2;
-            exchange[r].posts = 1;
-            exchange[r].lined = 2048;
-            EXPECT_LE(collective[r].messages + 2 * 2 * RANKS * 2048, MEMORY);
+            this->collective[r].message_bytes = 2048;
+            this->exchange[r].columns = 2;
+            this->exchange[r].posts = POSTS;
+            this->exchange[r].lined = 2048;
+            EXPECT_LE(this->collective[r].messages + 2 * 2 * RANKS * 2048, MEMORY);
         }
-    }
-};
-
-// Two pieces of three messages each, in blocks with one column.
-struct PiecesOfOneColumn : Exchanging<2, 0, 960, 1, 0, 2, 0, true, true> {
-    PiecesOfOneColumn()
-    {
-        for (uint32_t r = 0; r < RANKS; r++) {
-            collective[r].message_bytes = 2048;
-            exchange[r].columns = 2;
-            exchange[r].posts = 2;
-            exchange[r].lined = 2048;
-        }
-    }
-    weir_status run(uint32_t r, const weir_coop &grid) const override
-    {
-        return weir_collective_exchange_brief(&collective[r], &exchange[r], grid);
-    }
-};
-
-// Launches of one small transfer: the sender is up to five launches ahead of the receiver's.
-struct BriefRings : Exchanging<1, 1, 2, 1, 0, 6, 400, true> {
-    weir_status run(uint32_t r, const weir_coop &grid) const override
-    {
-        return weir_collective_exchange_brief(&collective[r], &exchange[r], grid);
     }
 };
 
@@ -471,7 +448,8 @@ std::vector<char *> divide_column(const weir_dev_collective &c, const weir_colle
         const uint32_t first = weir_exchange_start_of(&c, &x, 0, number + i).column;
         const uint32_t piece = (column + x.columns - first) % x.columns;
         const uint64_t bytes = x.transfers[i].count & UINT64_MAX >> 8;
-        const uint32_t pieces = weir_exchange_pieces(bytes, x.columns);
+        const uint64_t whole = (bytes + WEIR_EXCHANGE_PIECE - 1) / WEIR_EXCHANGE_PIECE;
+        const uint64_t pieces = std::min<uint64_t>(std::max<uint64_t>(whole, 1), x.columns);
         if (bytes >= x.small && piece < pieces && (piece == 0 || piece * weir_slots_range(bytes, pieces) < bytes)) {
             found.push_back(x.transfers[i].data + piece * weir_slots_range(bytes, pieces));
         }
@@ -560,9 +538,12 @@ TEST(LitmusExchange, SlotsOfARingOfABlockAlone) { holds<Exchanging<1, 1, 2, 7, 0
 TEST(LitmusExchange, RingsOfBlocksAloneBetweenLaunches) { holds<Exchanging<1, 1, 2, 1, 0, 6, 400, true>>(0); }
 // A block with the rings of both lanes sends before it receives.
 TEST(LitmusExchange, RingsOfABlockWithBothLanes) { holds<Exchanging<1, 1, 2, 1, 1, 3, 0, true>>(WEIRT_WEAK_NO_SYSTEM); }
-TEST(LitmusExchange, PiecesOfABlockAloneInOrder) { holds<PiecesInOrder>(WEIRT_WEAK_NO_SYSTEM); }
-TEST(LitmusExchange, PiecesOfBlocksWithOneColumn) { holds<PiecesOfOneColumn>(WEIRT_WEAK_NO_SYSTEM); }
-TEST(LitmusExchange, RingsOfBriefLaunches) { holds<BriefRings>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusExchange, PiecesOfABlockAloneInOrder) { holds<TwoPieces<1, 1, 1, false>>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusExchange, PiecesOfBlocksWithOneColumn) { holds<TwoPieces<0, 2, 2, true>>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusExchange, RingsOfBriefLaunches)
+{
+    holds<Exchanging<1, 1, 2, 1, 0, 6, 400, true, false, true>>(WEIRT_WEAK_NO_SYSTEM);
+}
 TEST(LitmusExchange, ColumnsOfBlocksAloneSignal)
 {
     holds<Exchanging<2, 0, 4, 2, 0, 2, 0, true>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);

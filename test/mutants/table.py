@@ -1388,6 +1388,8 @@ MUTANTS = [
            "        start.column = start.number % columns;\n", "",
            "the two ends divide transfers differently where the number of the first column begins again",
            litmus("LitmusExchange.FirstColumnsFollowFromNumbers")),
+    Mutant("dtype-bytes", DEVICE + "dtype.h", "weir_dtype_bytes", "0x332200001123", "0x332200001113",
+           "an element of 32 bits has the size of one of 16", ["unit.Dtype.EachTypeHasItsSize"]),
     Mutant("exchange-pass", DEVICE + "impl/collective_exchange_places.h", "weir_exchange_find_in_column",
            "* inverse >> 16) + 1", "* inverse >> 16) + 2", "a column passes over a transfer that has a piece there",
            litmus("LitmusExchange.SearchesFindEachPiece")),

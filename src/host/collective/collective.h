@@ -356,7 +356,8 @@ typedef struct weiri_place {
     const weiri_team_memory *memory; /* if it is registered */
     weiri_mapping *mapping;          /* or mapped */
 } weiri_place;
-/* Finds the buffer in registered memory. With `maps` it also finds it in a mapping, and makes one if there is none. */
+/* Finds the buffer in registered memory. With `maps` it looks in the mappings, too. If no mapping has the buffer, it
+ * makes one. */
 weiri_place weiri_map_place(weir_collective *collective, const void *data, uint64_t bytes, bool maps);
 /* A sender maps memory of the rank with this place on the host, which it has as row `row`. If the memory cannot be
  * mapped, the sender goes on without it. WEIR_ERR_CORRUPT: the row is not one of mappings, or has a memory already. */

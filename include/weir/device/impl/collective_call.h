@@ -5,8 +5,7 @@
  * and for results. A section has two halves, which calls use in turn, with room for each rank. A cell that belongs to
  * this rank alone has the epoch, a word that is set when a call by slots has failed, two words of exchanges, the
  * counter of draws, and a word that is set when the collective is abandoned. The cells behind it have the counts of
- * exchanges. They all stay when the collective is abandoned, so a kernel may read them before it knows
- * that.
+ * exchanges. All these cells stay when the collective is abandoned, so a kernel may read them at once.
  *
  * In each call a rank writes its call into a mailbox of each other rank, as packets beside the data, and compares the
  * contents of its own mailboxes. This finds ranks that call different operations. It also keeps two ranks within one

@@ -439,10 +439,8 @@ WEIR_FN weir_status weir_exchange_run_alone(const weir_dev_collective *c, const 
     if (x->lanes != 0 && !later) {
         weir_exchange_count_launch(c, NULL, x, weir_lined_counter(coop), coop);
     }
-    if (brief && !only && !post.idle) {
-        open = weir_exchange_find_brief(x, &post, &s);
-    }
     if (!post.idle) {
+        open = brief && !only ? weir_exchange_find_brief(x, &post, &s) : open;
         status = weir_exchange_serve(c, x, post, s, open, known, later, brief, coop);
     }
     if (status == WEIR_OK) {

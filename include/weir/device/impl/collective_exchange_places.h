@@ -126,7 +126,8 @@ WEIR_FN int weir_exchange_is_lined(const weir_collective_exchange *x, uint32_t i
            weir_exchange_fits_lines(x, weir_exchange_bytes(&x->transfers[i]), WEIR_LINED_MESSAGES);
 }
 
-/* Pieces of a transfer of `bytes` bytes. A division of 32 bits takes less time. */
+/* Pieces of a transfer of `bytes` bytes. Shorter ones than `columns` pieces fit 32 bits, whose division takes less
+ * time: there are at most some hundred columns. */
 WEIR_FN uint32_t weir_exchange_pieces(uint64_t bytes, uint32_t columns)
 {
     if (bytes > (columns - 1) * WEIR_EXCHANGE_PIECE) {
