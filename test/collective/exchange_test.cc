@@ -16,6 +16,7 @@ struct Setting {
     uint64_t staging; // bytes; 0: so few that large transfers take many rounds
     bool registered = false;
     bool copies = false;
+    uint32_t threads = 0; // of a block on the CPU device; 0: the usual number
 };
 
 constexpr uint64_t room = 1 << 20;
@@ -53,6 +54,9 @@ void exchanges(weirt_rank *rank)
     weir_collective_opts opts = opts_of(rank, setting->blocks, setting->staging);
     if (setting->registered) {
         opts.blocks = setting->blocks; // among more, the transfers would be short enough for lines
+    }
+    if (setting->threads != 0 && std::strcmp(rank->stage->kind, "cpu") == 0) {
+        opts.threads = setting->threads;
     }
     Bench bench;
     const bool alive =
@@ -95,6 +99,7 @@ TEST_P(Exchange, ManyTransfersTakeSeveralLaunches) { random({ 2, 4 }, { 2, 400, 
 TEST_P(Exchange, SmallTransfersTakeRings) { random({ 3, 2, 8 }, { 2, 40, 1200, 4, 4 << 20 }); }
 TEST_P(Exchange, RingsHaveBlocksForEachLane) { random({ 2, 4 }, { 16, 40, 1200, 2, 4 << 20 }); }
 TEST_P(Exchange, ARingCarriesManyTransfers) { random({ 2 }, { 4, 300, 40, 2, 4 << 20 }); }
+TEST_P(Exchange, ARingPassesSeveralAtOnce) { random({ 2, 3 }, { 8, 300, 300, 2, 4 << 20, false, false, 3 }); }
 // Transfers that are too long for lines go straight into registered memory.
 TEST_P(Exchange, RegisteredReceives) { random({ 3, 2, 8 }, { 2, 20, 6000, 6, 0, true }); }
 TEST_P(Exchange, RegisteredReceivesOfBlocksAlone) { random({ 2, 3 }, { 12, 2, 20000, 8, 0, true }); }

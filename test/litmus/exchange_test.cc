@@ -14,7 +14,9 @@ namespace {
 using namespace litmus;
 
 constexpr uint32_t RANKS = 2;
-constexpr uint64_t RING_BYTES = 24;  // of a small transfer
+constexpr uint32_t RING_UNITS = 8;
+constexpr uint32_t RING_SHIFT = 4;   // a unit of a ring has two words
+constexpr uint32_t SMALL = 25;       // transfers of fewer bytes take the ring: one unit, or two
 constexpr uint64_t SLOT_BYTES = 256; // a head and a line
 constexpr uint64_t MEMORY = 48 << 10;
 
@@ -24,21 +26,23 @@ void place_messages(weir_dev_collective &c, uint64_t slot_bytes)
     c.blocks = 4;
     c.message_blocks = 2;
     c.message_bytes = slot_bytes;
-    c.ring_bytes = RING_BYTES;
-    c.messages =
-        weir_collective_cell(&c, WEIR_CELL_KINDS, 0, 0) + RANKS * WEIR_RING_SLOTS * weir_ring_slot_bytes(&c) + 128;
-    c.messages = c.messages / 128 * 128;
+    c.ring_lines = weir_ring_total(RING_UNITS, RING_SHIFT) / WEIR_LINE_BYTES;
+    c.ring_units = RING_UNITS;
+    c.ring_shift = RING_SHIFT;
+    c.messages = weir_collective_cell(&c, WEIR_CELL_KINDS, 0, 0) + RANKS * weir_ring_total(RING_UNITS, RING_SHIFT);
 }
 
 // Rank 0 sends the transfers of SENDS to rank 1, and rank 1 those of ANSWERS to rank 0, in ROUNDS launches. Each word
-// of a transfer is new. Each rank has a grid of BLOCKS blocks. Rank 1 begins after DELAY turns. With
-// ALONE, each block serves one lane; with LINED, messages are lines; with BRIEF, each block has one column or ring.
+// of a transfer is new. Each rank has a grid of BLOCKS blocks. Rank 1 begins after DELAY turns. With ALONE, each block
+// serves one lane; with LINED, messages are lines; with BRIEF, each block has one column or ring. A block passes up to
+// TOGETHER small transfers at once.
 template <uint32_t BLOCKS, uint32_t RINGS, uint64_t WORDS, uint32_t SENDS, uint32_t ANSWERS, uint32_t ROUNDS,
-          uint32_t DELAY = 0, bool ALONE = false, bool LINED = false, bool BRIEF = false>
+          uint32_t DELAY = 0, bool ALONE = false, bool LINED = false, bool BRIEF = false, uint32_t TOGETHER = 1>
 struct Exchanging : Pair {
     // A block of two threads meets before lines. In one of three, the thread with the sender's call moves no data.
     static constexpr uint32_t THREADS = LINED && BLOCKS == 1 ? 3 : 2;
-    static constexpr uint32_t SIZE = THREADS * BLOCKS; // of a rank
+    static constexpr uint32_t UNITS = ((8 * WORDS - 1) >> RING_SHIFT) + 1; // of a small transfer
+    static constexpr uint32_t SIZE = THREADS * BLOCKS;                     // of a rank
     static constexpr uint32_t threads = 2 * SIZE;
     static uint32_t device(uint32_t i) { return i / SIZE; }
     alignas(128) char memory[RANKS][MEMORY] = {};
@@ -64,8 +68,9 @@ struct Exchanging : Pair {
     {
         weir_collective_exchange &x = exchange[r];
         x.columns = RINGS != 0 ? 2 : BLOCKS;
-        x.small = RING_BYTES + 1;
+        x.small = SMALL;
         x.rings = RINGS;
+        x.together = TOGETHER;
         x.sides = 1;
         x.posts = x.columns;
         x.lined = LINED ? SLOT_BYTES : 0;
@@ -84,7 +89,9 @@ struct Exchanging : Pair {
             weir_exchange_transfer &t = x.transfers[lane.first + i];
             t.data = reinterpret_cast<char *>(receives ? out[r][i] : in[r][i]);
             t.count = WORDS | static_cast<uint64_t>(WEIR_U64) << 56;
+            x.notes[lane.first + i] = TOGETHER > 1 ? static_cast<uint8_t>(i * UNITS) : 0;
         }
+        lane.most = TOGETHER > 1 ? 0 : lane.most;
         x.lanes += count != 0;
     }
     static uint64_t value(uint32_t from, uint64_t round, uint32_t i, uint64_t word)
@@ -95,9 +102,10 @@ struct Exchanging : Pair {
     virtual uint32_t delay(uint32_t i) const { return device(i) == 1 ? DELAY : 0; }
     virtual weir_status run(uint32_t r, const weir_coop &grid) const
     {
-        return BRIEF   ? weir_collective_exchange_brief(&collective[r], &exchange[r], grid)
-               : ALONE ? weir_collective_exchange_alone(&collective[r], &exchange[r], grid)
-                       : weir_collective_exchange_all(&collective[r], &exchange[r], grid);
+        return BRIEF          ? weir_collective_exchange_brief(&collective[r], &exchange[r], grid)
+               : TOGETHER > 1 ? weir_collective_exchange_together(&collective[r], &exchange[r], grid)
+               : ALONE        ? weir_collective_exchange_alone(&collective[r], &exchange[r], grid)
+                              : weir_collective_exchange_all(&collective[r], &exchange[r], grid);
     }
     void thread(uint32_t i)
     {
@@ -161,8 +169,8 @@ template <uint32_t DELAY, bool ALONE> struct Direct : Exchanging<2, 0, 250, 2, 0
         for (weir_collective_exchange &x : this->exchange) {
             x.bases = bases;
             x.rows[0] = 1;
-            x.registered[0] = 1;
-            x.registered[1] = 1;
+            x.notes[0] = 1;
+            x.notes[1] = 1;
         }
     }
     // No data goes through a slot: behind the call's packets all stays zero.
@@ -192,7 +200,7 @@ struct Shared : Exchanging<2, 0, 250, 1, DELAY == 0 ? 1 : 0, 2, DELAY, true, tru
             x.posts = 1;
             x.bases = SLOTS && r == 0 ? nullptr : bases;
             x.rows[0] = 1;
-            x.registered[0] = x.bases != nullptr && x.lane[0].receives != 0 ? 1 : 0;
+            x.notes[0] = x.bases != nullptr && x.lane[0].receives != 0 ? 1 : 0;
         }
     }
     weir_status run(uint32_t r, const weir_coop &grid) const override
@@ -217,6 +225,27 @@ struct TwoPieces : Exchanging<2, 0, 960, 1, ANSWERS, ROUNDS, 0, true, true, BRIE
         }
     }
 };
+
+// The launch of one lane, whose ring passes two transfers at once if all of them are small.
+weir_collective_exchange put_together(weir_collective_exchange x)
+{
+    weir_exchange_lane &lane = x.lane[0];
+    uint32_t units[WEIR_EXCHANGE_TRANSFERS] = {};
+    uint32_t before = 0;
+    bool small = true;
+    for (uint32_t i = 0; i < lane.count; i++) {
+        const uint64_t bytes = weir_exchange_bytes(&x.transfers[lane.first + i]);
+        small = small && weir_exchange_is_small(&x, 0, bytes);
+        units[i] = before;
+        before += bytes == 0 ? 1 : ((static_cast<uint32_t>(bytes) - 1) >> RING_SHIFT) + 1;
+    }
+    for (uint32_t i = 0; i < lane.count && small; i++) {
+        x.notes[lane.first + i] = static_cast<uint8_t>(units[i]);
+    }
+    lane.most = small ? 0 : 1;
+    x.together = 2;
+    return x;
+}
 
 // Whether the kernel for packets and lines may have the launch.
 bool is_brief(const weir_collective_exchange &x)
@@ -261,8 +290,9 @@ struct Random : Pair {
     struct Launch {
         weir_collective_exchange exchange;
         bool alone;
-        bool brief;  // alone, wherever is_brief allows it
-        bool shared; // the same with is_shared
+        bool brief;    // alone, wherever is_brief allows it
+        bool shared;   // the same with is_shared
+        bool together; // the same with one lane that has a ring
         uint32_t delays[SIZE];
     };
     Draw draw;
@@ -301,12 +331,13 @@ struct Random : Pair {
                 launch.alone = !(both && rings) && draw(2) != 0;
                 launch.brief = draw(2) != 0;
                 launch.shared = draw(2) != 0;
+                launch.together = draw(2) != 0;
                 for (uint32_t &delay : launch.delays) {
                     delay = draw(3) == 0 ? draw(200) : 0;
                 }
                 launch.exchange.columns = columns;
                 launch.exchange.posts = both ? 1 : columns;
-                launch.exchange.small = rings ? RING_BYTES + 1 : 0;
+                launch.exchange.small = rings ? SMALL : 0;
                 launch.exchange.rings = rings;
                 launch.exchange.sides = launch.alone || rings || columns == 2 ? 1 : 1 + draw(2);
                 launch.exchange.lined = lines ? SLOT_BYTES : 0;
@@ -343,7 +374,7 @@ struct Random : Pair {
                 t.data = reinterpret_cast<char *>((r == from ? in[r] : out[r]) + at);
                 t.count = words | static_cast<uint64_t>(WEIR_U64) << 56;
                 const uint32_t memory = x.bases != nullptr && lane.receives != 0 ? draw(2) : 0;
-                x.registered[lane.first + i] = static_cast<uint8_t>(memory | met);
+                x.notes[lane.first + i] = static_cast<uint8_t>(memory | met);
                 x.lanes += i + 1 == count;
             }
             at += words;
@@ -366,6 +397,10 @@ struct Random : Pair {
     weir_status run(uint32_t r, const Launch &launch, const weir_coop &grid) const
     {
         const bool in_turn = launch.exchange.posts < launch.exchange.columns;
+        if (launch.alone && launch.together && launch.exchange.lanes == 1 && launch.exchange.rings == 1) {
+            const weir_collective_exchange x = put_together(launch.exchange);
+            return weir_collective_exchange_together(&collective[r], &x, grid);
+        }
         if (launch.alone && launch.brief && !in_turn && is_brief(launch.exchange)) {
             return weir_collective_exchange_brief(&collective[r], &launch.exchange, grid);
         }
@@ -519,9 +554,10 @@ TEST(LitmusExchange, EachPieceHasOneBlock)
 
 // Three words fit into a slot of the ring, and four do not.
 TEST(LitmusExchange, RingsNeedNoSignal) { holds<Exchanging<2, 2, 3, 2, 2, 2>>(WEIRT_WEAK_NO_SYSTEM); }
-TEST(LitmusExchange, SlotsOfARingAreNotOverwritten) { holds<Exchanging<1, 1, 2, 7, 0, 1>>(WEIRT_WEAK_NO_SYSTEM); }
-// Launches of one transfer: the sender is up to five launches ahead of the receiver's.
-TEST(LitmusExchange, RingsKeepTheirSlotsBetweenLaunches) { holds<Exchanging<1, 1, 2, 1, 0, 6, 400>>(0); }
+// Seven transfers of two units go through a ring of eight.
+TEST(LitmusExchange, SlotsOfARingAreNotOverwritten) { holds<Exchanging<1, 1, 3, 7, 0, 1>>(WEIRT_WEAK_NO_SYSTEM); }
+// Launches of one transfer: the sender is some launches ahead of the receiver.
+TEST(LitmusExchange, RingsKeepTheirSlotsBetweenLaunches) { holds<Exchanging<1, 1, 3, 1, 0, 6, 400>>(0); }
 TEST(LitmusExchange, ReceiversOfTheRingKnowTheMessagesOfTheColumn) { holds<LateRing>(0); }
 TEST(LitmusExchange, OneBlockServesBothRings) { holds<Exchanging<1, 1, 2, 5, 5, 1>>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusExchange, ColumnsSignal)
@@ -534,15 +570,20 @@ TEST(LitmusExchange, SlotsOfAColumnAreNotOverwritten) { holds<Exchanging<2, 0, 4
 
 // The same by blocks that serve one lane each.
 TEST(LitmusExchange, RingsOfBlocksAlone) { holds<Exchanging<2, 2, 3, 2, 2, 2, 0, true>>(WEIRT_WEAK_NO_SYSTEM); }
-TEST(LitmusExchange, SlotsOfARingOfABlockAlone) { holds<Exchanging<1, 1, 2, 7, 0, 1, 0, true>>(WEIRT_WEAK_NO_SYSTEM); }
-TEST(LitmusExchange, RingsOfBlocksAloneBetweenLaunches) { holds<Exchanging<1, 1, 2, 1, 0, 6, 400, true>>(0); }
+TEST(LitmusExchange, SlotsOfARingOfABlockAlone) { holds<Exchanging<1, 1, 3, 7, 0, 1, 0, true>>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusExchange, RingsOfBlocksAloneBetweenLaunches) { holds<Exchanging<1, 1, 3, 1, 0, 6, 400, true>>(0); }
+// Two transfers of two units at once, each by a thread. Two batches fit into the ring.
+TEST(LitmusExchange, BatchesOfARing)
+{
+    holds<Exchanging<2, 2, 3, 7, 3, 1, 0, true, false, false, 2>>(WEIRT_WEAK_NO_SYSTEM);
+}
 // A block with the rings of both lanes sends before it receives.
 TEST(LitmusExchange, RingsOfABlockWithBothLanes) { holds<Exchanging<1, 1, 2, 1, 1, 3, 0, true>>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusExchange, PiecesOfABlockAloneInOrder) { holds<TwoPieces<1, 1, 1, false>>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusExchange, PiecesOfBlocksWithOneColumn) { holds<TwoPieces<0, 2, 2, true>>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusExchange, RingsOfBriefLaunches)
 {
-    holds<Exchanging<1, 1, 2, 1, 0, 6, 400, true, false, true>>(WEIRT_WEAK_NO_SYSTEM);
+    holds<Exchanging<1, 1, 3, 1, 0, 6, 400, true, false, true>>(WEIRT_WEAK_NO_SYSTEM);
 }
 TEST(LitmusExchange, ColumnsOfBlocksAloneSignal)
 {
@@ -607,7 +648,7 @@ struct Differing : Random {
         expected = draw(2) != 0 ? draw(4) : draw(WORDS);
         expected += expected == sent;
         t.data = reinterpret_cast<char *>(unexpected);
-        uint8_t &registered = x.registered[x.lane[0].first + number];
+        uint8_t &registered = x.notes[x.lane[0].first + number];
         registered = static_cast<uint8_t>((registered & WEIR_EXCHANGE_MET) | (x.bases != nullptr ? draw(2) : 0));
         t.count = expected | static_cast<uint64_t>(WEIR_U64) << 56;
     }

@@ -29,7 +29,7 @@
     NOUN(4, proxy, 1u)          \
     NOUN(5, rdma, 1u)           \
     NOUN(6, port_channel, 1u)   \
-    NOUN(7, collective, 4u)     \
+    NOUN(7, collective, 5u)     \
     NOUN(8, rails, 3u)          \
     NOUN(9, window, 2u)         \
     NOUN(10, table, 2u)         \
@@ -246,7 +246,9 @@ typedef struct weir_dev_collective {
     uint32_t blocks;         /* blocks that there is room for; perhaps more than can be resident */
     uint32_t message_blocks; /* columns of an exchange */
     uint32_t slot_columns;   /* columns that have slots, of two blocks each */
-    uint32_t ring_bytes;     /* the most bytes of a small transfer of an exchange; the rings lie before `messages` */
+    uint16_t ring_lines; /* of 128 bytes: the ring of one sender, for small transfers; rings lie before `messages` */
+    uint8_t ring_units;  /* of a ring, a power of two; 0: there are no rings, */
+    uint8_t ring_shift;  /* and the data of a unit in bytes, as a power of two */
     uint32_t peers[WEIR_COLLECTIVE_RANKS]; /* ranks of the communicator */
     uint64_t call;  /* call for which the host launched this kernel: weir_collective_what.call, or WEIR_NO_CALL, */
     uint64_t count; /* and its count */

@@ -109,7 +109,14 @@ enum {
 };
 extern const weir_kernel *const weiri_collective_parts_kernels[];
 
-enum { WEIRI_EXCHANGE_INSIDE, WEIRI_EXCHANGE_ALONE, WEIRI_EXCHANGE_BRIEF, WEIRI_EXCHANGE_SHARED, WEIRI_EXCHANGE_FAR };
+enum {
+    WEIRI_EXCHANGE_INSIDE,
+    WEIRI_EXCHANGE_ALONE,
+    WEIRI_EXCHANGE_TOGETHER,
+    WEIRI_EXCHANGE_BRIEF,
+    WEIRI_EXCHANGE_SHARED,
+    WEIRI_EXCHANGE_FAR
+};
 extern const weir_kernel *const weiri_collective_exchange_kernels[];
 enum { WEIRI_RAIL, WEIRI_AVERAGE };
 extern const weir_kernel *const weiri_collective_rails_kernels[];

@@ -19,7 +19,10 @@
 #define LONG_SLOT_MOST ((uint64_t)2 << 20) /* with up to FEW_SMS: local.c says when a round is so long */
 #define FEW_SMS 16u
 #define MESSAGE_MOST ((uint64_t)2 << 20)
-#define RING_BYTES ((uint64_t)8 << 10) /* of a small transfer: a packet for each of 1,024 threads */
+#define RING_MOST 13 /* as a power of two, the most bytes of a small transfer: packets of 1,024 threads */
+#define RING_LEAST 6 /* and the least */
+#define UNIT_LEAST 5 /* the same, the least data of a unit: the rings end at a multiple of 128 bytes */
+#define RING_DEPTH 3 /* a ring has up to 2^3 times 4 units */
 
 static weir_status invalid(const char *call, const char *what)
 {
@@ -75,12 +78,25 @@ static uint32_t count_message_columns(uint32_t sm_limit, uint64_t bytes, uint32_
     return wanted < most ? (uint32_t)wanted : most;
 }
 
-/* Bytes of a slot of the rings of exchanges, which take at most half of the bytes for exchanges; 0: no rings. */
-static uint64_t ring_slot_of(uint64_t bytes, uint32_t ranks)
+/* Sets the units of the rings of exchanges, which take at most half of the bytes for exchanges. Transfers as long as
+ * possible are small; then a ring has as many units as possible. Returns the bytes of all rings. */
+static uint64_t divide_rings(weir_dev_collective *device, uint64_t bytes)
 {
-    const uint64_t most = WEIR_RING_HEAD + 2 * RING_BYTES;
-    const uint64_t fit = bytes / 2 / (WEIR_RING_SLOTS * (uint64_t)ranks) / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
-    return fit >= most ? most : fit > WEIR_RING_HEAD ? fit : 0;
+    for (int small = RING_MOST; small >= RING_LEAST; small--) {
+        const int most = small - UNIT_LEAST < RING_DEPTH ? small - UNIT_LEAST : RING_DEPTH;
+        for (int depth = most; depth >= 0; depth--) {
+            const uint32_t units = 4u << depth;
+            const uint32_t shift = (uint32_t)(small - depth);
+            const uint64_t rings = (uint64_t)weir_ring_total(units, shift) * device->ranks;
+            if (rings <= bytes / 2) {
+                device->ring_lines = (uint16_t)(weir_ring_total(units, shift) / WEIR_LINE_BYTES);
+                device->ring_units = (uint8_t)units;
+                device->ring_shift = (uint8_t)shift;
+                return rings;
+            }
+        }
+    }
+    return 0;
 }
 
 /* Fills the sizes and offsets of *device, and returns the bytes of a rank's memory. A device that has a number of
@@ -96,12 +112,10 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
         slot_of(unit * part->slots, rooms * device->slot_columns, sm_limit <= FEW_SMS ? LONG_SLOT_MOST : SLOT_MOST);
     const uint64_t messages = (uint64_t)2 * device->ranks; /* of a column */
     const bool first = device->message_blocks == 0;
-    const uint64_t ring_slot = first ? ring_slot_of(unit * part->messages, device->ranks) : 0;
-    const uint64_t rings = ring_slot * WEIR_RING_SLOTS * device->ranks;
+    const uint64_t rings = first ? divide_rings(device, unit * part->messages) : 0;
     const uint64_t left = unit * part->messages - rings;
     if (first) {
         device->message_blocks = count_message_columns(sm_limit, left, device->ranks, part);
-        device->ring_bytes = ring_slot != 0 ? (uint32_t)(ring_slot - WEIR_RING_HEAD) / 2 : 0;
     }
     device->message_bytes = slot_of(left, messages * device->message_blocks, MESSAGE_MOST);
     device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);

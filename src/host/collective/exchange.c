@@ -194,8 +194,8 @@ static uint32_t memory_of(exchange *e, weir_collective_exchange *x, const weiri_
     return i + 1;
 }
 
-/* The entry of a transfer in weir_collective_exchange.registered. */
-static uint8_t registered_of(exchange *e, weir_collective_exchange *x, const weir_transfer *t)
+/* The entry in weir_collective_exchange.notes of a transfer that is not small. */
+static uint8_t note_of(exchange *e, weir_collective_exchange *x, const weir_transfer *t)
 {
     const weiri_span span = span_of(t);
     const bool met = e->meets && t->peer != e->collective->rank && span.bytes >= least_met(x);
@@ -224,13 +224,17 @@ static void add_lane(exchange *e, weir_collective_exchange *x, uint32_t peer, bo
     lane->receives = receive;
     lane->first = (uint8_t)*used;
     lane->index = e->passed[peer][receive];
+    uint32_t units = 0;
     while (lane->count < window_of(e) && (t = take(e, peer, receive)) != NULL) {
         const uint64_t bytes = span_of(t).bytes;
-        const uint32_t pieces = weir_exchange_is_small(x, x->lanes, bytes)
-                                    ? 0
-                                    : weir_exchange_pieces(bytes, weir_exchange_columns(x, x->lanes));
-        lane->most = pieces > lane->most ? (uint16_t)pieces : lane->most;
-        x->registered[*used] = registered_of(e, x, t);
+        if (weir_exchange_is_small(x, x->lanes, bytes)) {
+            x->notes[*used] = (uint8_t)units;
+            units += weir_ring_units(&e->collective->device, bytes);
+        } else {
+            const uint32_t pieces = weir_exchange_pieces(bytes, weir_exchange_columns(x, x->lanes));
+            lane->most = pieces > lane->most ? (uint16_t)pieces : lane->most;
+            x->notes[*used] = note_of(e, x, t);
+        }
         put(&x->transfers[(*used)++], t);
         lane->count++;
     }
@@ -316,8 +320,8 @@ typedef struct lane_contents {
     bool brief;           /* all go as packets or lines */
     uint64_t range;       /* bytes of the longest piece */
     uint64_t misaligned;  /* bytes of such transfers of a lane whose data does not begin at a multiple of 8 */
-    bool small;           /* transfers that take a ring, */
-    uint64_t longest;     /* and bytes of the longest */
+    uint32_t small;       /* the most transfers of a lane that a ring may take at once: of one with long ones, one */
+    uint64_t longest;     /* bytes of the longest small one */
     uint64_t copied;      /* bytes of this rank to itself */
 } lane_contents;
 
@@ -327,12 +331,13 @@ static lane_contents contents_of(const weir_collective_exchange *x)
     for (uint32_t lane = 0; lane < x->lanes; lane++) {
         const weir_exchange_lane *l = &x->lane[lane];
         uint64_t misaligned = 0;
+        uint32_t small = 0;
         all.single &= l->count == 1;
         for (uint32_t i = 0; i < l->count; i++) {
             const weir_exchange_transfer *t = &x->transfers[l->first + i];
             const uint64_t bytes = weir_exchange_bytes(t);
             if (weir_exchange_is_small(x, lane, bytes)) {
-                all.small = true;
+                small++;
                 all.longest = bytes > all.longest ? bytes : all.longest;
                 continue;
             }
@@ -346,6 +351,8 @@ static lane_contents contents_of(const weir_collective_exchange *x)
             all.range = bytes / pieces > all.range ? bytes / pieces : all.range;
         }
         all.misaligned = misaligned > all.misaligned ? misaligned : all.misaligned;
+        small = l->most == 0 || small == 0 ? small : 1;
+        all.small = small > all.small ? small : all.small;
     }
     for (uint32_t i = 0; i < x->copies; i++) {
         all.copied += weir_exchange_bytes(&x->transfers[x->copy + 2 * i]);
@@ -353,10 +360,20 @@ static lane_contents contents_of(const weir_collective_exchange *x)
     return all;
 }
 
+/* The small transfers that a block with a lane's ring passes at once: the same number of threads for each. */
+static uint32_t together_of(const weir_collective *collective, const lane_contents *all)
+{
+    const uint32_t turn = weir_ring_turn(collective->device.ring_units);
+    return all->small == 0 ? 1 : (uint32_t)least(all->small, turn / weir_ring_units(&collective->device, all->longest));
+}
+
 /* Threads for packets: one for each, and the same number for the sender's call beside them. */
-static uint32_t ring_threads(uint64_t bytes, uint32_t most)
+static uint32_t ring_threads(const weir_collective_exchange *x, uint64_t bytes, uint32_t most)
 {
     const uint64_t warps = 2 * (bytes / (8 * WARP) + 1);
+    if (x->together > 1) {
+        return (uint32_t)least(x->together * warps * WARP, most);
+    }
     return (uint32_t)least(warps * WARP, most);
 }
 
@@ -389,7 +406,7 @@ static uint32_t sharing_lanes(const weir_collective_exchange *x)
     for (uint32_t lane = 0; lane < x->lanes; lane++) {
         const weir_exchange_lane *l = &x->lane[lane];
         const uint64_t bytes = weir_exchange_bytes(&x->transfers[l->first]);
-        const uint32_t memory = x->registered[l->first] & ~WEIR_EXCHANGE_MET;
+        const uint32_t memory = x->notes[l->first] & ~WEIR_EXCHANGE_MET;
         if (x->lined == 0 || l->count != 1 || (l->receives != 0 && memory == 0) ||
             weir_exchange_is_small(x, lane, bytes) || weir_exchange_is_lined(x, l->first)) {
             return 0;
@@ -414,13 +431,17 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     const uint32_t copying = (uint32_t)least(limit, (all.copied + WEIR_EXCHANGE_PIECE - 1) / WEIR_EXCHANGE_PIECE);
     const uint32_t pieces = all.pieces == 0 ? 0 : all.single ? all.most : columns;
     const uint32_t lanes = pieces == 0 && all.single ? (uint32_t)least(x->lanes, limit) : x->lanes;
-    const uint32_t rings = all.small ? lanes : 0;
+    const uint32_t rings = all.small != 0 ? lanes : 0;
     const uint32_t room = x->lanes != 0 && limit > rings ? (limit - rings) / x->lanes : 0;
     uint32_t moving;
+    x->together = 1;
     const bool in_turn = room != 0 && all.misaligned <= room * MISALIGNED_MOST;
     if (*kernel == WEIRI_EXCHANGE_INSIDE && rings <= limit && (pieces <= room || in_turn)) {
-        *kernel = all.brief && pieces <= room && lanes == x->lanes ? WEIRI_EXCHANGE_BRIEF : WEIRI_EXCHANGE_ALONE;
         x->rings = rings;
+        x->together = lanes == x->lanes ? together_of(collective, &all) : 1; /* or a block has the rings of several */
+        *kernel = x->together > 1                                    ? WEIRI_EXCHANGE_TOGETHER
+                  : all.brief && pieces <= room && lanes == x->lanes ? WEIRI_EXCHANGE_BRIEF
+                                                                     : WEIRI_EXCHANGE_ALONE;
         x->posts = pieces == 0 ? 1 : (uint32_t)least(pieces, room);
         moving = rings + (pieces == 0 ? 0 : x->lanes * x->posts);
         const uint32_t senders = sharing_lanes(x) * x->posts;
@@ -429,7 +450,7 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
             moving = limit;
         }
     } else {
-        x->rings = all.small ? (uint32_t)least(x->lanes, ring_blocks(limit, collective->device.ranks)) : 0;
+        x->rings = all.small != 0 ? (uint32_t)least(x->lanes, ring_blocks(limit, collective->device.ranks)) : 0;
         x->sides = all.sends && all.receives && x->rings + 2 * columns <= limit ? 2 : 1;
         x->only = x->lanes == 1 && all.single && all.pieces == 1;
         moving = x->rings + (x->only != 0 ? 1 : all.pieces != 0 ? x->sides * columns : 0);
@@ -445,7 +466,7 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
         shape.threads = line_threads(x, &all, shape.threads);
     }
     if (collective->warps && all.pieces == 0 && copying == 0) {
-        shape.threads = ring_threads(all.longest, shape.threads);
+        shape.threads = ring_threads(x, all.longest, shape.threads);
     }
     if (collective->warps && x->lanes == 0 && all.copied <= CACHED_MOST) {
         shape.threads = (uint32_t)least(shape.threads, CACHED_THREADS);
@@ -464,6 +485,12 @@ static uint32_t lined_of(uint64_t slot, uint32_t columns)
     return bytes >= WEIR_RING_HEAD + WEIR_LINE_BYTES ? (uint32_t)bytes : 0;
 }
 
+/* The most bytes of a transfer that takes a ring; 0: there are no rings. */
+static uint32_t most_small(const weir_collective *collective)
+{
+    return weir_ring_most(collective->device.ring_units) << collective->device.ring_shift;
+}
+
 /* Sets the columns of the launches of a call, and which transfers go as packets and lines. */
 static void set_columns(const exchange *e, weir_collective_exchange *x)
 {
@@ -476,7 +503,7 @@ static void set_columns(const exchange *e, weir_collective_exchange *x)
     x->far = hosts_of(e) > 1 ? (uint32_t)least(collective->rails.exchange.columns, columns) : 0;
     x->step = step_of(x->columns, x->far);
     x->inverse = x->step == 0 ? 0 : ((1u << 16) + x->step - 1) / x->step;
-    x->small = collective->device.ring_bytes != 0 ? collective->device.ring_bytes + 1 : 0;
+    x->small = collective->device.ring_units != 0 ? most_small(collective) + 1 : 0;
 }
 
 /* Names one of e->memories for the launch. */
@@ -572,19 +599,22 @@ static void begin(exchange *e, weir_collective *collective, const char *name, co
     memset(e->passed, 0, collective->size * sizeof e->passed[0]);
 }
 
-static void log_first(weir_collective *collective, uint32_t n)
+static void log_first(const exchange *e)
 {
+    weir_collective *collective = e->collective;
     if (by_copies(collective)) {
         if ((collective->logged[WEIRI_EXCHANGE] & 1u << WEIR_FORM_COPIES) == 0) {
             collective->logged[WEIRI_EXCHANGE] |= 1u << WEIR_FORM_COPIES;
-            weiri_log(WEIR_LOG_INFO, "weir_exchange of rank %u, %u transfers: by copies", collective->comm->rank, n);
+            weiri_log(WEIR_LOG_INFO, "weir_exchange of rank %u, %u transfers: by copies", collective->comm->rank, e->n);
         }
     } else if (collective->logged[WEIRI_EXCHANGE] == 0) {
+        weir_collective_exchange x;
+        set_columns(e, &x);
         collective->logged[WEIRI_EXCHANGE] = 1u << WEIR_FORM_SLOTS;
         weiri_log(WEIR_LOG_INFO,
                   "weir_exchange of rank %u, %u transfers: up to %u bytes as packets, else %u columns of two slots of "
                   "%llu bytes for each peer",
-                  collective->comm->rank, n, collective->device.ring_bytes, collective->device.message_blocks,
+                  collective->comm->rank, e->n, x.small == 0 ? 0 : x.small - 1, collective->device.message_blocks,
                   (unsigned long long)collective->device.message_bytes);
     }
 }
@@ -611,7 +641,7 @@ weir_status weir_exchange(weir_collective *collective, const weir_transfer *tran
     if (status != WEIR_OK) {
         return status;
     }
-    log_first(collective, n);
+    log_first(&e);
     const weiri_step call = { .call = { .kind = WEIRI_EXCHANGE, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT },
                               .count = n,
                               .stream = stream };

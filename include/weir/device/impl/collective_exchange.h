@@ -6,9 +6,11 @@
  * follows from the number of the transfer. Both ends know it without an agreement. The first columns of transfers that
  * follow each other are a few columns apart, so the pieces of short transfers spread over all columns.
  *
- * A transfer that fits into a slot of the lane's ring goes there, as packets: it needs no signal and no fence. The ring
- * has WEIR_RING_SLOTS slots. The receiver stores how many it has taken into the sender's memory. Which transfers take
- * the ring follows from their bytes alone, so both ends agree.
+ * A small transfer goes through the lane's ring, as packets: it needs no signal and no fence. It takes as many units of
+ * the ring as its bytes need. The receiver stores how many units it has taken into the sender's memory. Which transfers
+ * take the ring, and how much of it, follows from their bytes alone, so both ends agree. A block may pass transfers of
+ * up to half of the units at once. A sender begins when half of the ring is free. So a receiver may wait for all that
+ * it takes at once: no sender waits for it meanwhile.
  *
  * If the links keep lines, the slots of the first memory begin with a part for lines: messages are lines behind the
  * sender's call as packets. Their flags are the message's number, so the receiver waits for neither a fence nor the
@@ -46,7 +48,13 @@
 
 /* ---- a lane in one column ------------------------------------------------------------------------------------- */
 
-/* Whether a small transfer has come, or (of a lane that sends) a slot of the ring is free. What the receiver has taken
+/* Whether units are free for what a block passes at once, when the receiver has taken `taken` units. */
+WEIR_FN int weir_ring_is_free(const weir_dev_collective *c, uint64_t number, uint64_t taken)
+{
+    return number <= taken + weir_ring_turn(c->ring_units);
+}
+
+/* Whether a small transfer has come, or (of a lane that sends) units of the ring are free. What the receiver has taken
  * it has read: packets need no more order than that. */
 WEIR_FN uint32_t weir_ring_ready(const weir_dev_collective *c, const weir_exchange_lane *lane, uint64_t number)
 {
@@ -54,8 +62,8 @@ WEIR_FN uint32_t weir_ring_ready(const weir_dev_collective *c, const weir_exchan
         return (uint32_t)weir_ll16_there(
             weir_arch_load_relaxed_sys_pair(weir_ring_slot(c, lane->peer, c->rank, number)), weir_ring_flag(number));
     }
-    const uint64_t taken = weir_arch_load_relaxed_sys_u64(weir_ring_taken(c, c->rank, lane->peer));
-    return number < taken + WEIR_RING_SLOTS;
+    return (uint32_t)weir_ring_is_free(c, number,
+                                       weir_arch_load_relaxed_sys_u64(weir_ring_taken(c, c->rank, lane->peer)));
 }
 
 /* ---- the way of a piece ---------------------------------------------------------------------------------------- */
@@ -98,7 +106,7 @@ WEIR_FN void weir_exchange_open(const weir_dev_collective *c, const weir_collect
         return;
     }
     const uint32_t index = l->first + s->next;
-    const uint32_t memory = x->registered[index] & ~WEIR_EXCHANGE_MET;
+    const uint32_t memory = x->notes[index] & ~WEIR_EXCHANGE_MET;
     char *offer = weir_message_offer(c, l->peer, c->rank, column);
     uint64_t place = 0;
     if (memory != 0) {
@@ -351,8 +359,8 @@ WEIR_FN weir_status weir_ring_compare(const weir_dev_collective *c, const weir_c
     return weir_exchange_compare(c, NULL, x, lane, turn, theirs);
 }
 
-/* Receives a small transfer. The status is the calling thread's. */
-WEIR_FN weir_status weir_ring_take(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+/* Reads a small transfer when it has come. The status is the calling thread's. */
+WEIR_FN weir_status weir_ring_read(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
                                    const weir_exchange_state *s, weir_coop coop)
 {
     const weir_exchange_lane *l = &x->lane[lane];
@@ -365,25 +373,39 @@ WEIR_FN weir_status weir_ring_take(const weir_dev_collective *c, const weir_coll
             status = weir_collective_end_wait(c, l->peer, status);
         }
     }
-    if (weir_arch_block_or(coop.host, (uint32_t)(status != WEIR_OK)) == 0 && coop.block_rank == 0) {
-        weir_arch_store_relaxed_dev_u64(weir_exchange_messages(c, NULL, l, WEIR_EXCHANGE_RING), s->messages + 1);
-        weir_arch_store_relaxed_sys_u64(weir_ring_taken(c, l->peer, c->rank), s->messages + 1);
-    }
     return status;
 }
 
-/* Sends a small transfer into a free slot. */
-WEIR_FN void weir_ring_put(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                           const weir_exchange_state *s, weir_coop coop)
+/* Writes a small transfer into free units, by the calling thread with the others of its block. */
+WEIR_FN void weir_ring_write(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                             const weir_exchange_state *s, weir_coop coop)
 {
-    const weir_exchange_lane *l = &x->lane[lane];
-    const uint32_t flag = weir_ring_flag(s->messages);
-    char *slot = weir_ring_slot(c, c->rank, l->peer, s->messages);
+    char *slot = weir_ring_slot(c, c->rank, x->lane[lane].peer, s->messages);
     if (weir_ring_leads(coop)) {
         weir_ring_write_call(x, lane, s, slot);
-        weir_arch_store_relaxed_dev_u64(weir_exchange_messages(c, NULL, l, WEIR_EXCHANGE_RING), s->messages + 1);
     }
-    weir_ll16_put(slot + WEIR_RING_HEAD, s->data, (uint64_t)s->left, flag, weir_coop_block(coop));
+    weir_ll16_put(slot + WEIR_RING_HEAD, s->data, (uint64_t)s->left, weir_ring_flag(s->messages),
+                  weir_coop_block(coop));
+}
+
+/* Counts units, up to `end`, that have been sent or, with `status` of all threads, taken. The block meets if it
+ * receives, so that all its threads have read them. */
+WEIR_FN void weir_ring_count(const weir_dev_collective *c, const weir_exchange_lane *l, uint64_t end,
+                             weir_status status, int leads, weir_coop coop)
+{
+    const uint32_t failed = l->receives ? weir_arch_block_or(coop.host, (uint32_t)(status != WEIR_OK)) : 0;
+    if (failed == 0 && leads) {
+        weir_arch_store_relaxed_dev_u64(weir_exchange_messages(c, NULL, l, WEIR_EXCHANGE_RING), end);
+        if (l->receives) {
+            weir_arch_store_relaxed_sys_u64(weir_ring_taken(c, l->peer, c->rank), end);
+        }
+    }
+}
+
+/* The unit behind a small transfer. */
+WEIR_FN uint64_t weir_ring_end(const weir_dev_collective *c, const weir_exchange_state *s)
+{
+    return s->messages + weir_ring_units(c, (uint64_t)s->left);
 }
 
 /* ---- a piece in a column, as lines ---------------------------------------------------------------------------- */
@@ -576,15 +598,22 @@ WEIR_FN weir_status weir_exchange_put(const weir_dev_collective *c, const weir_e
 
 /* ---- a message of any kind -------------------------------------------------------------------------------------- */
 
-/* Passes one small transfer. The status is the calling thread's. */
+/* Passes one small transfer, and sets *s behind it. The status is the calling thread's. */
 WEIR_FN weir_status weir_ring_pass(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
-                                   const weir_exchange_state *s, weir_coop coop)
+                                   weir_exchange_state *s, weir_coop coop)
 {
-    if (x->lane[lane].receives) {
-        return weir_ring_take(c, x, lane, s, coop);
+    const weir_exchange_lane *l = &x->lane[lane];
+    const uint64_t end = weir_ring_end(c, s);
+    weir_status status = WEIR_OK;
+    if (l->receives) {
+        status = weir_ring_read(c, x, lane, s, coop);
+    } else {
+        weir_ring_write(c, x, lane, s, coop);
     }
-    weir_ring_put(c, x, lane, s, coop);
-    return WEIR_OK;
+    weir_ring_count(c, l, end, status, l->receives ? coop.block_rank == 0 : weir_ring_leads(coop), coop);
+    s->messages = end;
+    s->left = 0;
+    return status;
 }
 
 /* Passes one message as lines. */
@@ -600,7 +629,7 @@ WEIR_FN weir_status weir_lined_pass(const weir_dev_collective *c, const weir_col
 
 /* A block with several lanes has few registers left. */
 WEIR_FN_FLAT weir_status weir_ring_pass_of_many(const weir_dev_collective *c, const weir_collective_exchange *x,
-                                                uint32_t lane, const weir_exchange_state *s, weir_coop coop)
+                                                uint32_t lane, weir_exchange_state *s, weir_coop coop)
 {
     return weir_ring_pass(c, x, lane, s, coop);
 }
@@ -652,7 +681,6 @@ WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_
                                        const weir_collective_exchange *x, uint32_t lane, uint32_t column,
                                        weir_exchange_state *s, uint32_t *open, weir_coop coop)
 {
-    uint64_t bytes = (uint64_t)s->left;
     weir_status status;
     if (column == WEIR_EXCHANGE_RING) {
         status = weir_ring_pass_of_many(c, x, lane, s, coop);
@@ -660,12 +688,12 @@ WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_
         if (!s->begun) {
             weir_exchange_place(c, r, x, lane, column, s);
         }
-        bytes = weir_exchange_message_bytes(s);
+        const uint64_t bytes = weir_exchange_message_bytes(s);
         status = r == NULL && s->lined != 0    ? weir_lined_pass_of_many(c, x, lane, column, s, bytes, coop)
                  : x->lane[lane].receives != 0 ? weir_exchange_take_of_many(c, r, x, lane, column, s, bytes, coop)
                                                : weir_exchange_put_of_many(c, r, x, lane, column, s, bytes, coop);
+        weir_exchange_pass(s, bytes);
     }
-    weir_exchange_pass(s, bytes);
     *open = weir_exchange_find_next(c, x, lane, column, s);
     return status;
 }
@@ -850,7 +878,7 @@ WEIR_FN uint32_t weir_exchange_begin(const weir_dev_collective *c, const weir_ex
         states[lane].number = (uint32_t)number;
         states[lane].messages = messages;
         states[lane].next = 0;
-        ready |= (uint32_t)(sends && messages < taken + WEIR_RING_SLOTS) << lane;
+        ready |= (uint32_t)(sends && weir_ring_is_free(c, messages, taken)) << lane;
     }
     weir_arch_block_sync(coop.host);
     weir_exchange_count_launch(c, r, x, coop.block_size - 1, coop);

@@ -18,7 +18,6 @@
 #define WEIR_EXCHANGE_GROWN ((uint64_t)1 << 63)  /* in the sender's call: the piece is in the second memory, */
 #define WEIR_EXCHANGE_DIRECT ((uint64_t)1 << 62) /* or in the receiver's buffer */
 #define WEIR_EXCHANGE_RING UINT32_MAX            /* stands for the ring where a column is meant */
-#define WEIR_RING_SLOTS 4u
 #define WEIR_RING_HEAD 128u /* bytes of a slot before its packets or lines: the sender's call, as packets */
 
 typedef struct weir_exchange_transfer {
@@ -68,6 +67,7 @@ typedef struct weir_collective_exchange {
     uint32_t far;     /* and between hosts */
     uint32_t small;   /* inside the host transfers of fewer bytes take the ring */
     uint32_t rings;
+    uint32_t together; /* small transfers that a block with one ring passes at once, if they have so few units */
     uint32_t sides;
     uint32_t only;
     uint32_t posts;
@@ -79,11 +79,13 @@ typedef struct weir_collective_exchange {
     uint32_t inverse; /* and 2^16 divided by it, rounded up */
     weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
     weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
-    uint16_t rows[WEIR_EXCHANGE_MEMORIES];       /* of `bases`: the memories of the launch's receives */
-    uint8_t registered[WEIR_EXCHANGE_TRANSFERS]; /* of a receive: the place in `rows` of the memory that has its buffer,
-                                                    from 1 on; 0: none. Of both ends WEIR_EXCHANGE_MET is added if they
-                                                    met on the host, and the receiver's memory has a row: then they
-                                                    agree on the way of pieces that would otherwise go as lines */
+    uint16_t rows[WEIR_EXCHANGE_MEMORIES];  /* of `bases`: the memories of the launch's receives */
+    uint8_t notes[WEIR_EXCHANGE_TRANSFERS]; /* Of a receive: the place in `rows` of the memory that has its buffer,
+                                               from 1 on; 0: none. Of both ends WEIR_EXCHANGE_MET is added if they
+                                               met on the host, and the receiver's memory has a row: then they
+                                               agree on the way of pieces that would otherwise go as lines. Of a
+                                               small transfer in place of all this: the units of the small ones
+                                               before it in its lane, modulo 256 */
 } weir_collective_exchange;
 
 WEIR_FN uint64_t weir_exchange_count(const weir_exchange_transfer *t) { return t->count & UINT64_MAX >> 8; }
@@ -122,7 +124,7 @@ WEIR_FN int weir_exchange_fits_lines(const weir_collective_exchange *x, uint64_t
  * the launch is. */
 WEIR_FN int weir_exchange_is_lined(const weir_collective_exchange *x, uint32_t i)
 {
-    return (x->registered[i] & WEIR_EXCHANGE_MET) == 0 &&
+    return (x->notes[i] & WEIR_EXCHANGE_MET) == 0 &&
            weir_exchange_fits_lines(x, weir_exchange_bytes(&x->transfers[i]), WEIR_LINED_MESSAGES);
 }
 
@@ -225,19 +227,39 @@ WEIR_FN uint64_t *weir_message_helped(const weir_dev_collective *c, uint32_t to,
     return (uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, WEIR_CELL_MESSAGE_TAKEN, column, to) + 64);
 }
 
-/* Bytes of a slot of a ring. The rings of all senders lie before the receiver's message slots. */
-WEIR_FN uint64_t weir_ring_slot_bytes(const weir_dev_collective *c) { return WEIR_RING_HEAD + 2 * c->ring_bytes; }
+/* A small transfer takes up to a quarter of the units of its lane's ring, and a block passes up to half of them at
+ * once.
+ */
+WEIR_FN uint32_t weir_ring_most(uint32_t units) { return units / 4; }
+WEIR_FN uint32_t weir_ring_turn(uint32_t units) { return units / 2; }
 
-/* The slot of small transfer `number` from `from` to `to`. */
+/* Bytes of a unit. */
+WEIR_FN uint32_t weir_ring_unit_bytes(uint32_t shift) { return WEIR_RING_HEAD + (2u << shift); }
+
+/* Bytes of a ring. A transfer that begins at one of the last units ends behind them. */
+WEIR_FN uint32_t weir_ring_total(uint32_t units, uint32_t shift)
+{
+    return (units + weir_ring_most(units)) * weir_ring_unit_bytes(shift);
+}
+
+/* Units of a small transfer of `bytes` bytes. */
+WEIR_FN uint32_t weir_ring_units(const weir_dev_collective *c, uint64_t bytes)
+{
+    return bytes == 0 ? 1 : (((uint32_t)bytes - 1) >> c->ring_shift) + 1;
+}
+
+/* The slot of a small transfer from `from` to `to` that begins at unit `number`. The rings of all senders lie before
+ * the receiver's message slots. */
 WEIR_FN char *weir_ring_slot(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number)
 {
-    const uint64_t after = (uint64_t)(c->ranks - from) * WEIR_RING_SLOTS - number % WEIR_RING_SLOTS;
-    return c->memory[to] + c->messages - after * weir_ring_slot_bytes(c);
+    const uint32_t before = (c->ranks - from) * c->ring_lines * WEIR_LINE_BYTES;
+    const uint32_t unit = (uint32_t)number & (c->ring_units - 1u);
+    return c->memory[to] + c->messages - before + unit * weir_ring_unit_bytes(c->ring_shift);
 }
 
 WEIR_FN uint32_t weir_ring_flag(uint64_t number) { return (uint32_t)number | 0x80000000u; }
 
-/* Where the receiver `to` tells the sender `from` how many small transfers it has taken. */
+/* Where the receiver `to` tells the sender `from` how many units it has taken. */
 WEIR_FN uint64_t *weir_ring_taken(const weir_dev_collective *c, uint32_t from, uint32_t to)
 {
     return (uint64_t *)(c->memory[from] + weir_collective_cell(c, WEIR_CELL_MESSAGE_TAKEN, 0, to) + 8);
@@ -310,7 +332,7 @@ WEIR_FN uint64_t *weir_far_own(const weir_dev_collective *c, const weir_exchange
 /* The counts of a lane inside the host, in this rank's own cells. */
 enum {
     WEIR_LANE_TRANSFERS = 0,
-    WEIR_LANE_SMALL = 1, /* of them the ones in the ring */
+    WEIR_LANE_UNITS = 1, /* units of the ring that the small ones have taken */
     WEIR_LANE_TAKEN = 2  /* a value that the word of weir_ring_taken has had */
 };
 
@@ -330,12 +352,12 @@ WEIR_FN uint64_t *weir_exchange_number(const weir_dev_collective *c, const weir_
     return weir_exchange_counts(c, lane) + WEIR_LANE_TRANSFERS;
 }
 
-/* The number of messages of a lane in a column so far; of its small transfers in the ring. */
+/* The number of messages of a lane in a column so far; of units in the ring. */
 WEIR_FN uint64_t *weir_exchange_messages(const weir_dev_collective *c, const weir_exchange_rails *r,
                                          const weir_exchange_lane *lane, uint32_t column)
 {
     if (column == WEIR_EXCHANGE_RING) {
-        return weir_exchange_counts(c, lane) + WEIR_LANE_SMALL;
+        return weir_exchange_counts(c, lane) + WEIR_LANE_UNITS;
     }
     if (weir_exchange_is_far(r, lane)) {
         return weir_far_own(c, r, lane, column);
@@ -361,7 +383,7 @@ WEIR_FN const uint64_t *weir_exchange_word(const weir_dev_collective *c, const w
 /* A thread keeps those of all lanes in local memory. CUDA gives a context 1,024 bytes of it for each thread. The launch
  * of a kernel that needs more waits until all kernels of the context have ended, and these may wait for that launch. */
 typedef struct weir_exchange_state {
-    uint64_t messages; /* of the column so far */
+    uint64_t messages; /* of the column so far, or units of the ring */
     char *data;        /* the rest of the piece: `left` bytes */
     int64_t left;
     uint32_t number; /* of transfers before those of the launch */
