@@ -95,11 +95,11 @@ TEST_P(Exchange, RandomTransfersOfOneBlock)
     random({ 4 }, { 1, 0, 200, 4, 4 << 20 });
 }
 TEST_P(Exchange, ManyTransfersTakeSeveralLaunches) { random({ 2, 4 }, { 2, 400, 300, 1, 0 }); }
-// With so much staging, transfers of up to 8 KiB take the rings.
+// With so much staging, transfers of up to 4 KiB take the rings, among eight ranks of up to 1 KiB.
 TEST_P(Exchange, SmallTransfersTakeRings) { random({ 3, 2, 8 }, { 2, 40, 1200, 4, 4 << 20 }); }
 TEST_P(Exchange, RingsHaveBlocksForEachLane) { random({ 2, 4 }, { 16, 40, 1200, 2, 4 << 20 }); }
 TEST_P(Exchange, ARingCarriesManyTransfers) { random({ 2 }, { 4, 300, 40, 2, 4 << 20 }); }
-TEST_P(Exchange, ARingPassesSeveralAtOnce) { random({ 2, 3 }, { 8, 300, 300, 2, 4 << 20, false, false, 3 }); }
+TEST_P(Exchange, ARingPassesSeveralAtOnce) { random({ 2, 3 }, { 4, 300, 300, 2, 4 << 20, false, false, 8 }); }
 // Transfers that are too long for lines go straight into registered memory.
 TEST_P(Exchange, RegisteredReceives) { random({ 3, 2, 8 }, { 2, 20, 6000, 6, 0, true }); }
 TEST_P(Exchange, RegisteredReceivesOfBlocksAlone) { random({ 2, 3 }, { 12, 2, 20000, 8, 0, true }); }

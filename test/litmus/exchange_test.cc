@@ -26,10 +26,10 @@ void place_messages(weir_dev_collective &c, uint64_t slot_bytes)
     c.blocks = 4;
     c.message_blocks = 2;
     c.message_bytes = slot_bytes;
-    c.ring_lines = weir_ring_total(RING_UNITS, RING_SHIFT) / WEIR_LINE_BYTES;
+    c.ring_lines = static_cast<uint16_t>(weir_ring_total(RING_UNITS, RING_SHIFT) / WEIR_LINE_BYTES + 1);
     c.ring_units = RING_UNITS;
     c.ring_shift = RING_SHIFT;
-    c.messages = weir_collective_cell(&c, WEIR_CELL_KINDS, 0, 0) + RANKS * weir_ring_total(RING_UNITS, RING_SHIFT);
+    c.messages = weir_collective_cell(&c, WEIR_CELL_KINDS, 0, 0) + RANKS * c.ring_lines * WEIR_LINE_BYTES;
 }
 
 // Rank 0 sends the transfers of SENDS to rank 1, and rank 1 those of ANSWERS to rank 0, in ROUNDS launches. Each word
@@ -143,6 +143,20 @@ struct LateRing : Exchanging<2, 1, 70, 2, 0, 1> {
         }
     }
     uint32_t delay(uint32_t i) const override { return i < THREADS ? 120 : 0; }
+};
+
+// The first transfer of each launch has one unit, and the others have two: some begin at the last unit of the ring.
+template <uint32_t TOGETHER> struct OddRing : Exchanging<1, 1, 3, 6, 0, 2, 0, true, false, false, TOGETHER> {
+    OddRing()
+    {
+        this->first = 2;
+        for (weir_collective_exchange &x : this->exchange) {
+            x.transfers[x.lane[0].first].count = this->first | static_cast<uint64_t>(WEIR_U64) << 56;
+            for (uint32_t i = 1; i < x.lane[0].count && TOGETHER > 1; i++) {
+                x.notes[x.lane[0].first + i] = static_cast<uint8_t>(2 * i - 1);
+            }
+        }
+    }
 };
 
 // The sender begins when the receiver is about to look for a call that it does not expect.
@@ -577,6 +591,8 @@ TEST(LitmusExchange, BatchesOfARing)
 {
     holds<Exchanging<2, 2, 3, 7, 3, 1, 0, true, false, false, 2>>(WEIRT_WEAK_NO_SYSTEM);
 }
+TEST(LitmusExchange, TransfersEndBehindTheRing) { holds<OddRing<1>>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusExchange, BatchesEndBehindTheRing) { holds<OddRing<2>>(WEIRT_WEAK_NO_SYSTEM); }
 // A block with the rings of both lanes sends before it receives.
 TEST(LitmusExchange, RingsOfABlockWithBothLanes) { holds<Exchanging<1, 1, 2, 1, 1, 3, 0, true>>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusExchange, PiecesOfABlockAloneInOrder) { holds<TwoPieces<1, 1, 1, false>>(WEIRT_WEAK_NO_SYSTEM); }

@@ -1318,7 +1318,7 @@ MUTANTS = [
     Mutant("ring-early", DEVICE + "impl/collective_exchange.h", "weir_ring_count",
            "weir_arch_block_or(coop.host, (uint32_t)(status != WEIR_OK))", "(uint32_t)(status != WEIR_OK)",
            "a receiver frees a slot before all its threads have read it",
-           litmus("LitmusExchange.SlotsOfARingAreNotOverwritten")),
+           litmus("LitmusExchange.BatchesOfARing")),
     Mutant("ring-count", DEVICE + "impl/collective_exchange.h", "weir_exchange_look_around",
            "!there && column != WEIR_EXCHANGE_RING", "0", "a receiver of a large transfer does not look into the ring",
            collective("Exchange", "DifferentCountsAreNamed")),

@@ -246,9 +246,9 @@ typedef struct weir_dev_collective {
     uint32_t blocks;         /* blocks that there is room for; perhaps more than can be resident */
     uint32_t message_blocks; /* columns of an exchange */
     uint32_t slot_columns;   /* columns that have slots, of two blocks each */
-    uint16_t ring_lines; /* of 128 bytes: the ring of one sender, for small transfers; rings lie before `messages` */
-    uint8_t ring_units;  /* of a ring, a power of two; 0: there are no rings, */
-    uint8_t ring_shift;  /* and the data of a unit in bytes, as a power of two */
+    uint16_t ring_lines; /* a sender's ring for small transfers, in lines of 128 bytes; rings lie before `messages` */
+    uint8_t ring_units;  /* of a ring, a power of two; 0: there are no rings */
+    uint8_t ring_shift;  /* the bytes of data of a unit, as a power of two */
     uint32_t peers[WEIR_COLLECTIVE_RANKS]; /* ranks of the communicator */
     uint64_t call;  /* call for which the host launched this kernel: weir_collective_what.call, or WEIR_NO_CALL, */
     uint64_t count; /* and its count */

@@ -858,7 +858,7 @@ WEIR_FN void weir_exchange_count_launch(const weir_dev_collective *c, const weir
     }
 }
 
-/* Reads the counts of the block's lanes. Returns the lanes whose ring has a free slot for the first small transfer. */
+/* Reads the counts of the block's lanes. Returns the lanes whose ring has room for the first small transfer. */
 WEIR_FN uint32_t weir_exchange_begin(const weir_dev_collective *c, const weir_exchange_rails *r,
                                      const weir_collective_exchange *x, weir_exchange_duty duty,
                                      weir_exchange_state *states, weir_coop coop)

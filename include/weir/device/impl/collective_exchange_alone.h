@@ -47,7 +47,7 @@ WEIR_FN_COLD weir_status weir_exchange_spin(const weir_dev_collective *c, const 
 }
 
 /* Returns when a message has come, or a slot is free; called by one thread. It is no acquire. *known is a value that
- * the word has had. `turn` counts the waits of the lane: weir_spin_is_due says which of them look for an error. */
+ * the word has had. `turn` grows from wait to wait; weir_spin_is_due chooses by it which of them look for an error. */
 WEIR_FN weir_status weir_exchange_await(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
                                         uint32_t column, weir_exchange_state s, weir_exchange_bar bar, uint64_t turn,
                                         uint64_t *known)

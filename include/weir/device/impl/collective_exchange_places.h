@@ -12,7 +12,7 @@
 #define WEIR_EXCHANGE_PIECE ((uint64_t)7560)                          /* the lines of a slot of 8 KiB */
 #define WEIR_LINED_MESSAGES 8u
 #define WEIR_EXCHANGE_MEMORIES 8u                /* of receives of a launch */
-#define WEIR_EXCHANGE_MET 0x80u                  /* in `registered` */
+#define WEIR_EXCHANGE_MET 0x80u                  /* in `notes` */
 #define WEIR_OFFER_SHIFT 48                      /* of the row in an offer, in front of the place in its memory */
 #define WEIR_MESSAGE_LEAST 8192u                 /* data of a message by a signal, if the slot has the room */
 #define WEIR_EXCHANGE_GROWN ((uint64_t)1 << 63)  /* in the sender's call: the piece is in the second memory, */
@@ -67,7 +67,7 @@ typedef struct weir_collective_exchange {
     uint32_t far;     /* and between hosts */
     uint32_t small;   /* inside the host transfers of fewer bytes take the ring */
     uint32_t rings;
-    uint32_t together; /* small transfers that a block with one ring passes at once, if they have so few units */
+    uint32_t together; /* the most small transfers that a block with one ring passes at once */
     uint32_t sides;
     uint32_t only;
     uint32_t posts;
