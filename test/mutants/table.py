@@ -242,7 +242,7 @@ MUTANTS = [
            "(count <= consumed) | weir_spin_is_due(consumed)", "count <= consumed",
            "a kernel whose collectives' signals have all arrived never ends", ending("Collective")),
     Mutant("look-exchange", DEVICE + "impl/collective_exchange_alone.h", "weir_exchange_await",
-           "int is_long = weir_spin_is_due(s.messages)", "int is_long = 0",
+           "int is_long = weir_spin_is_due(turn)", "int is_long = 0",
            "a kernel whose exchanges' messages have all arrived never ends", ending("Exchange")),
     Mutant("look-halo", SHARE, "weir_halo_await", "int is_long = weir_spin_is_due(number)", "int is_long = 0",
            "a kernel whose neighbours are all ahead never ends", ending("Halo")),
