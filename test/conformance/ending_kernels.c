@@ -78,7 +78,7 @@ WEIR_FN weir_status ending_peers(const ending_args *args, uint64_t round, weir_c
     case ENDING_COLLECTIVE:
         return weir_collective_consume(&args->collective, &args->semaphore, 0);
     case ENDING_EXCHANGE:
-        return weir_exchange_await(&args->collective, lanes, 0, 0, state, bar, &known);
+        return weir_exchange_await(&args->collective, lanes, 0, 0, state, bar, state.messages, &known);
     case ENDING_HALO:
         return weir_halo_await(&args->halo, &args->share, WEIR_DOING_HALO_WAIT, args->semaphore.inbound, round);
     case ENDING_NOTIFY:
