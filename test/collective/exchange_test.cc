@@ -95,7 +95,7 @@ TEST_P(Exchange, RandomTransfersOfOneBlock)
     random({ 4 }, { 1, 0, 200, 4, 4 << 20 });
 }
 TEST_P(Exchange, ManyTransfersTakeSeveralLaunches) { random({ 2, 4 }, { 2, 400, 300, 1, 0 }); }
-// With so much staging, transfers of up to 4 KiB take the rings, among eight ranks of up to 1 KiB.
+// With so much staging, transfers of up to 8 KiB take the rings, among eight ranks of up to 2 KiB.
 TEST_P(Exchange, SmallTransfersTakeRings) { random({ 3, 2, 8 }, { 2, 40, 1200, 4, 4 << 20 }); }
 TEST_P(Exchange, RingsHaveBlocksForEachLane) { random({ 2, 4 }, { 16, 40, 1200, 2, 4 << 20 }); }
 TEST_P(Exchange, ARingCarriesManyTransfers) { random({ 2 }, { 4, 300, 40, 2, 4 << 20 }); }
