@@ -95,12 +95,38 @@ TEST_P(Exchange, RandomTransfersOfOneBlock)
     random({ 4 }, { 1, 0, 200, 4, 4 << 20 });
 }
 TEST_P(Exchange, ManyTransfersTakeSeveralLaunches) { random({ 2, 4 }, { 2, 400, 300, 1, 0 }); }
-// With so much staging, transfers of up to 8 KiB take the rings, among eight ranks of up to 2 KiB.
+// With so much staging, transfers of up to 2 to 8 KiB take the rings, by the number of ranks.
 TEST_P(Exchange, SmallTransfersTakeRings) { random({ 3, 2, 8 }, { 2, 40, 1200, 4, 4 << 20 }); }
 TEST_P(Exchange, RingsHaveBlocksForEachLane) { random({ 2, 4 }, { 16, 40, 1200, 2, 4 << 20 }); }
 TEST_P(Exchange, ARingCarriesManyTransfers) { random({ 2 }, { 4, 300, 40, 2, 4 << 20 }); }
 TEST_P(Exchange, ARingPassesSeveralAtOnce) { random({ 2, 3 }, { 4, 300, 300, 2, 4 << 20, false, false, 8 }); }
 // Transfers that are too long for lines go straight into registered memory.
+// Rings lie between the slots of collectives and those of messages, with room behind their last unit for the rest of a
+// transfer that begins there.
+void rings_have_room(weirt_rank *rank)
+{
+    for (const uint64_t staging : { 128 << 10, 200 << 10, 1 << 20, 3 << 20, 8 << 20 }) {
+        Bench bench;
+        if (open_bench(rank, opts_of(rank, 8, staging), room, false, &bench)) {
+            const weir_dev_collective &c = bench.collective->device;
+            const uint64_t rings = c.messages - (c.slots + 4ull * c.ranks * c.slot_columns * c.slot_bytes);
+            const uint64_t unit = 128 + 2 * (1ull << c.ring_shift); // the sender's call, and packets
+            const uint64_t needed = c.ring_units == 0 ? 0 : (c.ring_units - 1 + c.ring_units / 4) * unit;
+            WEIRT_EXPECT(rank, c.messages % 128 == 0 && rings == 128ull * c.ring_lines * c.ranks);
+            WEIRT_EXPECT(rank, needed <= 128ull * c.ring_lines);
+            WEIRT_EXPECT(rank, staging < 1 << 20 || c.ring_units != 0);
+        }
+        bench_close(&bench);
+    }
+}
+
+TEST_P(Exchange, RingsHaveRoom)
+{
+    for (const uint32_t ranks : { 2, 3, 8 }) {
+        run(ranks, rings_have_room);
+    }
+}
+
 TEST_P(Exchange, RegisteredReceives) { random({ 3, 2, 8 }, { 2, 20, 6000, 6, 0, true }); }
 TEST_P(Exchange, RegisteredReceivesOfBlocksAlone) { random({ 2, 3 }, { 12, 2, 20000, 8, 0, true }); }
 TEST_P(Exchange, RegisteredReceivesOfOneBlock) { random({ 2, 5 }, { 1, 20, 3000, 6, 0, true }); }

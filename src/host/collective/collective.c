@@ -23,8 +23,9 @@
 #define RING_LEAST 6 /* and the least */
 #define UNIT_LEAST 5 /* the same, the least data of a unit: the rings end at a multiple of 128 bytes */
 #define RING_DEPTH 3 /* a ring has up to 2^3 times 4 units */
-/* Bytes for rings, for each rank, that message slots leave. What rings need beyond these lies beside the staging: with
- * 26 columns in place of 27, of 8 MiB, exchanges of 256 KiB to 16 MiB between two H200 took 12 to 13 % longer. */
+/* The bytes for each rank that message slots leave to the rings. What these need beyond that lies beside the staging:
+ * with rings of 20 KiB more in 8 MiB, which left 26 columns in place of 27, exchanges of 256 KiB to 16 MiB between two
+ * H200 took 12 to 13 % longer. */
 #define RING_SHARE ((uint64_t)4 * (WEIR_RING_HEAD + (2u << RING_MOST)))
 
 static weir_status invalid(const char *call, const char *what)

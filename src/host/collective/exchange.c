@@ -320,7 +320,7 @@ typedef struct lane_contents {
     bool brief;           /* all go as packets or lines */
     uint64_t range;       /* bytes of the longest piece */
     uint64_t misaligned;  /* bytes of such transfers of a lane whose data does not begin at a multiple of 8 */
-    uint32_t small;       /* the most transfers of a lane that a ring may take at once: of one with long ones, one */
+    uint32_t small;       /* the most small transfers of a lane; of a lane that has long ones too, 1 */
     uint64_t longest;     /* bytes of the longest small one */
     uint64_t copied;      /* bytes of this rank to itself */
 } lane_contents;
