@@ -3,7 +3,8 @@
  * One checked call comes before the timed calls. Out of place, the data of the timed calls is checked too. A checked
  * call with new data follows. With --check, six checked calls come before and twelve, from a replayed graph, after.
  * Ranks do not synchronize on the host between checked calls, so writes that are too early or too late are also
- * found. */
+ * found. Ranks of one GPU wait for their own stream after QUEUED_MAX launches: a thread that launches onto a full queue
+ * waits inside the driver, and the other ranks, on which the queue may depend, cannot launch. */
 #include "tools/perf/collective.h"
 #include "tools/perf/data.h"
 
@@ -13,6 +14,7 @@
 #define REPLAYS 20u
 #define NODES_MAX 200u
 #define WARMUP 2u
+#define QUEUED_MAX 256u
 
 /* One operation as this rank calls it. */
 typedef struct task {
@@ -20,6 +22,8 @@ typedef struct task {
     const perf_party *party;
     weir_collective_request request;
     bool in_place;
+    bool eager;      /* launched, not recorded */
+    uint32_t queued; /* launches on data since the last wait */
     uint64_t seed;
 } task;
 
@@ -46,9 +50,15 @@ void perf_make_request(const perf_bench *b, const perf_party *by, uint64_t count
     out->recv = recv;
 }
 
+static weir_status wait_for(perf_rank *rank)
+{
+    weir_status status = weir_stream_wait(rank->device, rank->stream, 0);
+    return status == WEIR_OK ? weir_comm_status(rank->comm) : status;
+}
+
 /* Writes or checks the data of one operation. */
-static weir_status put_data_of(perf_rank *rank, const task *t, const weir_collective_request *q,
-                               const weir_kernel *kernel, uint64_t seed)
+static weir_status put_data_of(perf_rank *rank, task *t, const weir_collective_request *q, const weir_kernel *kernel,
+                               uint64_t seed)
 {
     const weir_shape gpu_shape = { 264, 512 };
     const weir_shape cpu_shape = { 1, 2 };
@@ -70,11 +80,13 @@ static weir_status put_data_of(perf_rank *rank, const task *t, const weir_collec
     work.kernel = kernel;
     work.shape = weir_device_fit_shape(rank->device, rank->gpu ? gpu_shape : cpu_shape);
     work.args = &args;
-    return perf_launch(rank, &work);
+    const weir_status status = t->eager && rank->shared && t->queued == QUEUED_MAX ? wait_for(rank) : WEIR_OK;
+    t->queued = t->queued == QUEUED_MAX ? 1 : t->queued + 1;
+    return status == WEIR_OK ? perf_launch(rank, &work) : status;
 }
 
 /* Writes or checks all data of a call: of each transfer, of each extent of parts, or of the one operation. */
-static weir_status put_data(perf_rank *rank, const task *t, const weir_kernel *kernel, uint64_t seed)
+static weir_status put_data(perf_rank *rank, task *t, const weir_kernel *kernel, uint64_t seed)
 {
     weir_status status = WEIR_OK;
     if (t->bench->wish.what->transfers) {
@@ -107,18 +119,12 @@ static weir_status put_call(perf_rank *rank, void *context, uint32_t number)
 /* Puts new data, the call, and the check of its results on the stream. */
 static weir_status put_checked(perf_rank *rank, void *context, uint32_t number)
 {
-    const task *t = (const task *)context;
+    task *t = (task *)context;
     weir_status status = put_data(rank, t, perf_data_write, t->seed + number);
     if (status == WEIR_OK) {
         status = put_call(rank, context, number);
     }
     return status == WEIR_OK ? put_data(rank, t, perf_data_check, t->seed + number) : status;
-}
-
-static weir_status wait_for(perf_rank *rank)
-{
-    weir_status status = weir_stream_wait(rank->device, rank->stream, 0);
-    return status == WEIR_OK ? weir_comm_status(rank->comm) : status;
 }
 
 /* Runs checked calls; *wrong on the device counts wrong elements. */
@@ -129,6 +135,7 @@ static weir_status run_checked(perf_bench *b, task *t, uint32_t calls, uint32_t 
     void *graph = NULL;
     weir_status status = WEIR_OK;
     t->seed = b->seed;
+    t->eager = replays == 0;
     b->seed += calls;
     if (replays != 0) {
         status = perf_record_calls(rank, &checked, calls, &graph);
