@@ -10,7 +10,8 @@
  *
  * All ranks call the operations of a collective in the same order. The caller keeps that order on several streams too,
  * unless opts.order_streams is set. All ranks give the same operation, count, type and root; otherwise
- * WEIR_ERR_MISMATCH becomes the communicator's error on all ranks and names the difference. Either all ranks record a
+ * WEIR_ERR_MISMATCH becomes the communicator's error on all ranks, and names the first rank of the host whose call
+ * differs from that of the host's first rank. Either all ranks record a
  * call, at the same place in the order, or none does. Operations that run at the same time need separate collectives,
  * whose blocks fit on the GPU side by side (opts.blocks, opts.threads).
  *
@@ -236,8 +237,8 @@ WEIR_API WEIR_NODISCARD weir_status weir_all_to_all_v(weir_collective *collectiv
 
 /* A part of allgather_parts or reduce_scatter_parts: one buffer with an extent for each rank. Extents come in any
  * order, may have gaps between them, and may be empty. A part with one extent that is not empty is a broadcast from
- * that rank, or a reduce to it. All ranks pass the same extents and types; otherwise WEIR_ERR_MISMATCH names two
- * ranks that differ. send and recv may be NULL where they have no elements. */
+ * that rank, or a reduce to it. All ranks pass the same extents and types; otherwise WEIR_ERR_MISMATCH names the
+ * first rank that differs. send and recv may be NULL where they have no elements. */
 typedef struct weir_part {
     const void *send; /* allgather: this rank's elements; reduce_scatter: the elements of all extents */
     void *recv;       /* allgather: the elements of all extents; reduce_scatter: the results of this rank's extent */

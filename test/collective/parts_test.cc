@@ -590,17 +590,18 @@ void arguments(weirt_rank *rank)
     bench_close(&b);
 }
 
-// Rank 1 calls something else.
+// One rank calls something else. Each rank's text names the first rank that differs from rank 0.
 struct Difference {
     weir_collective_form form;
     uint32_t what;
+    uint32_t odd;
 };
 
 void differences(weirt_rank *rank)
 {
     const Difference *d = static_cast<const Difference *>(rank->arg);
     const Setting s = { d->form, 2, 1, false, 0, 0, 400 };
-    const bool odd = rank->rank == 1;
+    const bool odd = rank->rank == d->odd;
     Bench b;
     // The error must not meet a rank that is still opening.
     if (open(rank, s, &b) && weirt_barrier(rank)) {
@@ -609,7 +610,6 @@ void differences(weirt_rank *rank)
         weir_extent extents[] = { { 0, 100 }, { 100, 100 }, { 200, 100 } };
         weir_part parts[] = { { in, out, extents, WEIR_BF16 }, { in + 1024, out + 1024, extents, WEIR_F16 } };
         const uint32_t n = d->what >= 4 || (odd && d->what == 2) ? 1 : 2;
-        // The text is of the rank that found the difference first, and names the other one.
         const char *const texts[] = { "with other extents or types",         "with other extents or types",
                                       "reduce_scatter_parts of 1 part, sum", "allgather_parts of 2 parts",
                                       "with other extents or types",         "with other extents or types" };
@@ -627,7 +627,9 @@ void differences(weirt_rank *rank)
                                        ? weir_allgather_parts(b.collective, parts, n, b.stream)
                                        : weir_reduce_scatter_parts(b.collective, parts, n, WEIR_SUM, b.stream);
         expect_mismatch(&b, called, texts[d->what]);
-        WEIRT_TEXT(rank, "rank 1");
+        WEIRT_TEXT(rank, d->odd == 2 ? "rank 2 is the first that differs: it called"
+                                     : "rank 1 is the first that differs: it called");
+        WEIRT_TEXT(rank, "; rank 0 called ");
     }
     bench_close(&b);
 }
@@ -733,7 +735,7 @@ TEST_P(CollectiveParts, DifferentPartsAreAMismatch)
 {
     for (const weir_collective_form form : { WEIR_FORM_PACKETS, WEIR_FORM_SLOTS }) {
         for (uint32_t what = 0; what < 6 && !HasFailure(); what++) {
-            const Difference d = { form, what };
+            const Difference d = { form, what, (what + 1) % 3 };
             weirt_ranks_run(stage(), 3, differences, &d, sizeof d);
         }
     }
@@ -743,7 +745,7 @@ TEST_P(CollectivePartsDeath, OthersEnd)
 {
     for (const weir_collective_form form : { WEIR_FORM_PACKETS, WEIR_FORM_SLOTS }) {
         for (uint32_t what = 0; what < 2 && !HasFailure(); what++) {
-            const Difference d = { form, what };
+            const Difference d = { form, what, 0 };
             weirt_ranks_run(stage(), 3, killed, &d, sizeof d);
         }
     }

@@ -158,6 +158,91 @@ TEST(DeviceParts, WaitForTheReportOfAnotherBlockIsRecorded)
     EXPECT_EQ(control.record.waited_ns, 150000000u);
 }
 
+// The calls of three ranks in their mailboxes; rank 2 compares.
+struct Three {
+    alignas(64) char memory[3][1 << 14] = {};
+    weir_dev_control control = {};
+    weir_dev_difference differences[3] = {};
+    weir_dev_collective c[3] = {};
+    weir_coop one = {};
+    static constexpr uint32_t flag = 0x80000001u;
+
+    Three()
+    {
+        weir_dev_control_begin(&control, 60000000000u);
+        one.size = one.block_size = one.blocks = 1;
+        for (uint32_t r = 0; r < 3; r++) {
+            c[r].control = &control;
+            c[r].differences = differences;
+            c[r].rank = r;
+            c[r].ranks = 3;
+            c[r].blocks = 1;
+            for (uint32_t k = 0; k < 3; k++) {
+                c[r].memory[k] = memory[k];
+            }
+        }
+    }
+    void call(uint32_t rank, const weir_collective_what &what, const uint64_t *counts = nullptr)
+    {
+        weir_collective_announce(&c[rank], &what, counts, flag, 0, 0, one);
+    }
+    weir_status compare(const weir_collective_what &mine)
+    {
+        return weir_collective_compare(&c[2], &mine, nullptr, flag, 0, 0, one);
+    }
+    static bool is(const uint64_t *words, uint64_t call, uint64_t count)
+    {
+        return words[0] == call && words[2] == count;
+    }
+};
+
+// Ranks 1 and 2 differ from rank 0, and rank 1 is the first.
+TEST(DeviceParts, TheFirstRankThatDiffersIsRecorded)
+{
+    Three t;
+    t.call(0, { 5, 0, 9 });
+    t.call(1, { 5, 0, 8 });
+    EXPECT_EQ(t.compare({ 5, 0, 7 }), WEIR_ERR_MISMATCH);
+    EXPECT_EQ(t.differences[0].found, 1u);
+    EXPECT_EQ(t.differences[0].first, 1u + 1);
+    EXPECT_TRUE(Three::is(t.differences[0].mine, 5, 8));
+    EXPECT_TRUE(Three::is(t.differences[0].theirs, 5, 9));
+    EXPECT_EQ(t.differences[1].found, 0u);
+}
+
+// Ranks 0 and 1 make the same call, which sends rank 2 different counts.
+TEST(DeviceParts, CountsOfAnotherOperationDoNotDiffer)
+{
+    Three t;
+    const uint64_t counts[2][3] = { { 0, 0, 9 }, { 0, 0, 8 } };
+    t.call(0, { 6, 0, 0 }, counts[0]);
+    t.call(1, { 6, 0, 0 }, counts[1]);
+    EXPECT_EQ(t.compare({ 5, 0, 7 }), WEIR_ERR_MISMATCH);
+    EXPECT_EQ(t.differences[0].found, 1u);
+    EXPECT_EQ(t.differences[0].first, 2u + 1);
+    EXPECT_TRUE(Three::is(t.differences[0].mine, 5, 7));
+    EXPECT_TRUE(Three::is(t.differences[0].theirs, 6, 9));
+}
+
+// Rank 0 calls nothing. After two seconds, long before the deadline, rank 2 records itself and rank 1.
+TEST(DeviceParts, ASilentRankDelaysNoDifference)
+{
+    Three t;
+    weir_coop second = t.one; // the thread that compares rank 1 alone
+    second.block_size = 3;
+    second.block_rank = 1;
+    t.call(1, { 5, 0, 8 });
+    const weir_collective_what mine = { 5, 0, 7 };
+    const uint64_t begin = weir_arch_clock_ns();
+    EXPECT_EQ(weir_collective_compare(&t.c[2], &mine, nullptr, Three::flag, 0, 0, second), WEIR_ERR_MISMATCH);
+    EXPECT_LT(weir_arch_clock_ns() - begin, 30000000000u);
+    EXPECT_EQ(t.differences[0].found, 0u);
+    EXPECT_EQ(t.differences[1].found, 1u);
+    EXPECT_EQ(t.differences[1].first, 0u);
+    EXPECT_TRUE(Three::is(t.differences[1].mine, 5, 7));
+    EXPECT_TRUE(Three::is(t.differences[1].theirs, 5, 8));
+}
+
 // A count that grows by one checks at a fixed interval. A thread that has each n-th number also checks sooner or later.
 TEST(DeviceParts, EveryLoopOfWaitsLooks)
 {

@@ -416,7 +416,8 @@ template <uint32_t N> struct AnyCalls {
     bool right() const { return failed == 0 && wrong == 0; }
 };
 
-// One rank makes another call than the others: all ranks report it.
+// One rank makes another call than the others: all ranks report it, as the first rank that differs from rank 0, or as
+// the difference between two ranks.
 template <uint32_t N> struct AnyDifference : AnyCalls<N> {
     using Calls = AnyCalls<N>;
     weir_dev_difference found[N][N] = {};
@@ -459,8 +460,11 @@ template <uint32_t N> struct AnyDifference : AnyCalls<N> {
         for (uint32_t r = 0; r < N; r++) {
             for (uint32_t k = 0; k < N; k++) {
                 const weir_dev_difference &d = found[r][k];
-                const bool right = is_equal(d.mine, Calls::what_of(of(r, 0), 0)) &&
-                                   is_equal(d.theirs, Calls::what_of(of(k, 0), 0)) && (r == differs || k == differs);
+                const uint32_t first = differs == 0 ? 1 : differs;
+                const uint32_t mine = d.first != 0 ? first : r; // or a rank was late: the pair that has found it
+                const bool pair = d.first != 0 ? k == 0 && d.first == first + 1 : r == differs || k == differs;
+                const bool right = pair && is_equal(d.mine, Calls::what_of(of(mine, 0), 0)) &&
+                                   is_equal(d.theirs, Calls::what_of(of(k, 0), 0));
                 if (d.found != 0 && !right) {
                     return false;
                 }

@@ -29,7 +29,7 @@
     NOUN(4, proxy, 1u)          \
     NOUN(5, rdma, 1u)           \
     NOUN(6, port_channel, 1u)   \
-    NOUN(7, collective, 5u)     \
+    NOUN(7, collective, 6u)     \
     NOUN(8, rails, 3u)          \
     NOUN(9, window, 2u)         \
     NOUN(10, table, 2u)         \
@@ -209,9 +209,9 @@ typedef struct weir_dev_memory_channel {
 /* The difference between the calls of two ranks, for the host's text: one for each peer, in host memory. */
 typedef struct weir_dev_difference {
     uint64_t found;
-    uint64_t mine[3]; /* call of this rank */
+    uint64_t mine[3]; /* call of this rank, or of rank first - 1 of the host */
     uint64_t theirs[3];
-    uint64_t reserved;
+    uint64_t first; /* 0, or 1 more than the first rank of the host whose call differs from that of the host's rank 0 */
 } weir_dev_difference;
 
 /* The factor of WEIR_SCALED_SUM. */

@@ -336,7 +336,8 @@ static bool describe_difference(void *context, weir_status status, char *text, s
             const uint32_t peer = k < WEIR_COLLECTIVE_RANKS  ? collective->host.ranks[k]
                                   : k < WEIR_DIFFERENCES_FAR ? collective->rails.team.ranks[k - WEIR_COLLECTIVE_RANKS]
                                                              : collective->rails.ranks[k - WEIR_DIFFERENCES_FAR];
-            weiri_call_differ(&all[k], peer, text, bytes);
+            const uint64_t first = weir_arch_load_relaxed_sys_u64(&all[k].first);
+            weiri_call_differ(&all[k], first != 0 ? &collective->host.ranks[first - 1] : NULL, peer, text, bytes);
             return true;
         }
     }

@@ -212,8 +212,10 @@ extern const char *const weiri_form_names[WEIR_FORM_COPIES + 1]; /* NULL: WEIR_F
 
 /* Writes a call of this rank of `count` elements as text: "weir_allreduce of 1024 bytes". */
 void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes);
-/* Writes how the calls of two ranks differ; `peer` is the other's rank in the communicator. */
-void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *text, size_t bytes);
+/* Writes how the calls of two ranks differ; `peer` is the other's rank in the communicator. `first` is that of the
+ * first rank that differs from it, if `found` has that rank's call, or NULL. */
+void weiri_call_differ(const weir_dev_difference *found, const uint32_t *first, uint32_t peer, char *text,
+                       size_t bytes);
 
 /* An end of a transfer. */
 typedef struct weiri_post {

@@ -54,7 +54,7 @@ static void identify(const weir_collective *collective, buffer *b, uint64_t byte
                bytes <= b->allocation.bytes - (uint64_t)((const char *)b->data - b->allocation.base);
 }
 
-/* Tells the others of the buffers. They must have recorded the same call. */
+/* Tells the others of the buffers. They must have recorded the same call; the text names the first that has not. */
 static weir_status tell(weir_collective *collective, const char *name, const weir_collective_request *q,
                         const buffer *buffers, uint64_t told[][WEIRI_TEAM_WORDS])
 {
@@ -72,12 +72,12 @@ static weir_status tell(weir_collective *collective, const char *name, const wei
     }
     const weir_status status = weiri_team_tell(host, name, mine, told);
     for (uint32_t k = 0; k < host->size && status == WEIR_OK; k++) {
-        if (told[k][CALL_WORD] != mine[CALL_WORD] || told[k][COUNT_WORD] != mine[COUNT_WORD]) {
+        if (told[k][CALL_WORD] != told[0][CALL_WORD] || told[k][COUNT_WORD] != told[0][COUNT_WORD]) {
             char text[256];
-            const weir_dev_difference found = { .mine = { mine[CALL_WORD], 0, mine[COUNT_WORD] },
-                                                .theirs = { told[k][CALL_WORD], 0, told[k][COUNT_WORD] } };
-            weiri_call_differ(&found, host->ranks[k], text, sizeof text);
-            return weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u: %s", name, collective->comm->rank, text);
+            const weir_dev_difference found = { .mine = { told[k][CALL_WORD], 0, told[k][COUNT_WORD] },
+                                                .theirs = { told[0][CALL_WORD], 0, told[0][COUNT_WORD] } };
+            weiri_call_differ(&found, &host->ranks[k], host->ranks[0], text, sizeof text);
+            return weiri_fail(WEIR_ERR_MISMATCH, "%s: %s", name, text);
         }
     }
     return status;

@@ -97,7 +97,7 @@ static weiri_post end_of(const uint64_t *words)
     return end;
 }
 
-void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *text, size_t bytes)
+void weiri_call_differ(const weir_dev_difference *found, const uint32_t *first, uint32_t peer, char *text, size_t bytes)
 {
     uint64_t mine_words[WEIR_MAILBOX_WORDS];
     uint64_t their_words[WEIR_MAILBOX_WORDS];
@@ -111,14 +111,18 @@ void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *te
         weiri_transfer_differ(&own, &other, true, peer, text, bytes);
         return;
     }
+    char who[64] = "";
     char mine[128];
     char theirs[128];
     const uint64_t what = ((uint64_t)1 << 40) - 1;
     bool form = ((mine_words[0] ^ their_words[0]) & what) == 0 && mine_words[2] == their_words[2];
+    if (first != NULL) {
+        (void)snprintf(who, sizeof who, "rank %u is the first that differs: ", *first);
+    }
     describe_words(mine_words, form, mine, sizeof mine);
     describe_words(their_words, form, theirs, sizeof theirs);
     /* The texts of parts are equal where only types and extents differ. */
     const bool digests = strcmp(mine, theirs) == 0 && has_parts((uint32_t)mine_words[0] & 0xff);
-    (void)snprintf(text, bytes, "it called %s; rank %u called %s%s", mine, peer, theirs,
+    (void)snprintf(text, bytes, "%sit called %s; rank %u called %s%s", who, mine, peer, theirs,
                    digests ? " with other extents or types" : "");
 }

@@ -504,16 +504,76 @@ WEIR_FN void weir_collective_announce(const weir_dev_collective *c, const weir_c
     }
 }
 
-/* Ranks call different operations: records both calls for the host's text. */
-WEIR_FN_COLD weir_status weir_collective_differ(weir_dev_difference *difference, const uint64_t *mine,
-                                                const uint64_t *theirs, weir_dev_control *control)
+/* Stores both calls for the host's text. */
+WEIR_FN void weir_collective_store_difference(weir_dev_difference *difference, uint64_t first, const uint64_t *mine,
+                                              const uint64_t *theirs)
 {
     for (uint32_t i = 0; i < WEIR_MAILBOX_WORDS; i++) {
         weir_arch_store_relaxed_sys_u64(&difference->mine[i], mine[i]);
         weir_arch_store_relaxed_sys_u64(&difference->theirs[i], theirs[i]);
     }
+    weir_arch_store_relaxed_sys_u64(&difference->first, first);
     weir_arch_store_release_sys_u64(&difference->found, 1);
+}
+
+/* This rank and another one call different operations: records both calls. */
+WEIR_FN_COLD weir_status weir_collective_differ(weir_dev_difference *difference, const uint64_t *mine,
+                                                const uint64_t *theirs, weir_dev_control *control)
+{
+    weir_collective_store_difference(difference, 0, mine, theirs);
     return weir_dev_control_fail(control, WEIR_ERR_MISMATCH);
+}
+
+/* Waits up to two seconds in all, which `spin` counts, for the call of rank `k` of the host in mailbox 0. Returns
+ * whether it has come. */
+WEIR_FN int weir_collective_hear(const weir_dev_collective *c, uint32_t k, uint32_t flag, weir_spin *spin,
+                                 uint64_t *words)
+{
+    const char *box = c->memory[c->rank] + weir_collective_mailbox(c, flag % 2, 0, k);
+    WEIR_ROLLED
+    for (uint32_t i = 0; i < WEIR_MAILBOX_WORDS; i++) {
+        weir_vec16 pair = weir_arch_load_relaxed_sys_pair(box + (uint64_t)16 * i);
+        while (!weir_ll16_there(pair, flag)) {
+            const int late = spin->since_ns != 0 && weir_arch_clock_ns() - spin->since_ns > 2000000000u;
+            if (late || weir_spin_step(spin, c->control) != WEIR_OK) {
+                return 0;
+            }
+            pair = weir_arch_load_relaxed_sys_pair(box + (uint64_t)16 * i);
+        }
+        words[i] = (pair.lo & 0xffffffffu) | pair.hi << 32;
+    }
+    return 1;
+}
+
+/* This rank and `peer` call different operations, in which each rank tells all others the same. Records the first rank
+ * that differs from rank 0, and both calls, so that all ranks report the same. If a rank has told nothing, records the
+ * calls of this rank and `peer`. Ranks of another operation may tell each peer another count, so counts decide only
+ * between calls like this rank's. */
+WEIR_FN_COLD weir_status weir_collective_differ_first(const weir_dev_collective *c, uint32_t peer, const uint64_t *mine,
+                                                      const uint64_t *theirs, uint32_t flag)
+{
+    weir_dev_difference *difference = c->differences + peer;
+    uint64_t calls[2][WEIR_MAILBOX_WORDS]; /* of rank 0 and of rank k */
+    weir_spin spin = weir_spin_begin();
+    int there = 1;
+    WEIR_ROLLED
+    for (uint32_t k = 0; k < c->ranks && there; k++) {
+        uint64_t *words = calls[k != 0];
+        if (k == c->rank) {
+            for (uint32_t i = 0; i < WEIR_MAILBOX_WORDS; i++) {
+                words[i] = mine[i];
+            }
+        } else {
+            there = weir_collective_hear(c, k, flag, &spin, words);
+        }
+        const int other = k != 0 && (calls[0][0] != words[0] || calls[0][1] != words[1] ||
+                                     (calls[0][0] == mine[0] && calls[0][2] != words[2]));
+        if (there && other) {
+            weir_collective_store_difference(c->differences, k + 1, words, calls[0]);
+            return weir_dev_control_fail(c->control, WEIR_ERR_MISMATCH);
+        }
+    }
+    return weir_collective_differ(difference, mine, theirs, c->control);
 }
 
 /* Waits for the error that another block is about to report. Ends as weir_spin_step. */
@@ -551,8 +611,9 @@ WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const 
             return status;
         }
         if (WEIR_UNLIKELY(((mine[0] ^ theirs[0]) | (mine[1] ^ theirs[1]) | (mine[2] ^ theirs[2])) != 0)) {
-            return mailbox != 0 ? weir_collective_end_wait(c, peer, weir_collective_await_error(c->control))
-                                : weir_collective_differ(c->differences + peer, mine, theirs, c->control);
+            return mailbox != 0     ? weir_collective_end_wait(c, peer, weir_collective_await_error(c->control))
+                   : counts != NULL ? weir_collective_differ(c->differences + peer, mine, theirs, c->control)
+                                    : weir_collective_differ_first(c, peer, mine, theirs, flag);
         }
         if (ordered) {
             weir_arch_acquire_loaded_sys_u64((const uint64_t *)box);
