@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""tools/perf-builds prints medians, and the median of the ratios of each round: perf_builds.py PERF_BUILDS. The builds
+are scripts that write times in place of measuring them."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPT = sys.argv.pop(1)
+
+# The time of round n is n times 10 in each build, and `factor` as much in one of them, but for the last round.
+FAKE = """#!/bin/sh
+count=$(($(cat {count} 2>/dev/null || echo 0) + 1))
+echo $count > {count}
+time=$((count * 10{factor}))
+[ $count -ne 3 ] || time=7
+while [ "$1" != --json ]; do shift; done
+echo '{{"facts": {{}}, "rows": [
+  {{"table": "t", "shape": "blocks", "bytes": 1024, "time_us": '$time', "raw_us": 5, "gbps": null}},
+  {{"table": "t", "shape": "line", "bytes": 8, "time_us": null, "raw_us": null}}]}}' > "$2"
+"""
+
+
+def build(folder, factor=""):
+    folder.mkdir()
+    (folder / "libweir.so.0").touch()
+    (folder / "weir-perf").write_text(FAKE.format(count=folder / "count", factor=factor), encoding="utf-8")
+    (folder / "weir-perf").chmod(0o755)
+    return folder
+
+
+class PerfBuilds(unittest.TestCase):
+    def run_script(self, *arguments):
+        return subprocess.run([sys.executable, "-B", SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, check=False)
+
+    def test_medians_and_changes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            top = pathlib.Path(folder)
+            old, new = build(top / "old"), build(top / "new", " * 3 / 2")
+            done = self.run_script("-n", "3", "--csv", str(top / "out.csv"), f"old={old}", f"new={new}", "--", "put",
+                                   "--sizes", "1K")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            # Rounds: 10, 20 and 7 us beside 15, 30 and 7 us.
+            self.assertEqual((top / "out.csv").read_text(encoding="utf-8"),
+                             "row,old,new,new_change\n"
+                             "put blocks 1024,10.000,15.000,+50.0\n"
+                             "put blocks 1024 raw,5.000,5.000,+0.0\n")
+            self.assertIn("put blocks 1024", done.stdout)
+
+    def test_what_is_wrong_is_said(self):
+        with tempfile.TemporaryDirectory() as folder:
+            top = pathlib.Path(folder)
+            self.assertIn("has no weir-perf", self.run_script(f"a={top}", "--", "put").stderr)
+            self.assertIn("perf-builds [-n ROUNDS]", self.run_script(f"a={top}").stderr)
+            bad = build(top / "bad")
+            (bad / "weir-perf").write_text("#!/bin/sh\necho no such command >&2\nexit 2\n", encoding="utf-8")
+            self.assertIn("no such command", self.run_script(f"a={bad}", "--", "put").stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
