@@ -100,6 +100,25 @@ class Rules(unittest.TestCase):
         self.found(check_sources.include_direction, tutorial, '#include "src/host/base/wire.h"\n',
                    "src/host/base/wire.h is not below this file")
 
+    def test_errors_have_a_kernels_name(self):
+        name = "include/weir/device/fifo.h"
+        record = "WEIR_FN void weir_dev_control_store_note(int note)\n{\n    (void)note;\n}\n"
+        fail = "WEIR_FN_COLD int weir_fail(int note)\n{\n    weir_dev_control_store_note(note);\n}\n"
+        caller = "WEIR_FN int weir_wait(int n)\n{\n    return n ? %s : 0;\n}\n"
+        clean = record + fail + caller % "WEIR_SLOW(weir_fail(n))"
+        self.assertEqual(self.check(check_sources.kernel_names, **{name: clean}), [])
+        self.found(check_sources.kernel_names, name, record + fail + caller % "weir_fail(n)",
+                   "fifo.h:11: weir_wait calls weir_fail without WEIR_SLOW")
+        shown = "WEIR_FN int weir_loop(int n)\n{\n%s    return weir_wait(n);\n}\n"
+        bare = record + fail + caller % "weir_fail(n)"
+        self.assertEqual(self.check(check_sources.kernel_names, **{
+            name: bare + shown % "    weir_arch_show_kernel();\n"}), [], "the caller shows the name")
+        self.found(check_sources.kernel_names, name, bare + shown % "", "weir_wait calls weir_fail without WEIR_SLOW")
+        self.found(check_sources.kernel_names, name, record + fail + caller % "WEIR_FN_APART(one, weir_fail)(n)",
+                   "weir_wait calls weir_fail without WEIR_SLOW")
+        self.found(check_sources.kernel_names, name, record + fail.replace("    weir_dev", "    weir_arch_show_kernel();\n    weir_dev"),
+                   "weir_fail is not inlined, and cannot show")
+
     def test_words_of_the_field(self):
         self.found(check_sources.words, "src/host/base/wire.c", "/* wire.c - a verdict. */\n", 'wire.c:1: "verdict"')
         self.found(check_sources.words, "docs/page.md", "Who connects?\nWhoever has the key.\n", 'docs/page.md:2: "Whoever"')

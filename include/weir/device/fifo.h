@@ -37,8 +37,8 @@ WEIR_FN weir_status weir_dev_fifo_push(const weir_dev_fifo *fifo, const weir_req
     if (WEIR_UNLIKELY(!weir_dev_credits_take(fifo->credits, fifo->count))) {
         weir_status status = weir_dev_credits_await(fifo->credits, fifo->tail, fifo->count, fifo->control);
         if (status != WEIR_OK) {
-            return weir_dev_control_end_wait(fifo->control, status,
-                                             weir_dev_note_of(WEIR_DOING_FIFO_PUSH, WEIR_NO_PEER, 0, 0, 0));
+            return WEIR_SLOW(weir_dev_control_end_wait(fifo->control, status,
+                                                       weir_dev_note_of(WEIR_DOING_FIFO_PUSH, WEIR_NO_PEER, 0, 0, 0)));
         }
     }
     return weir_dev_fifo_write_checked(fifo, request, ticket);
@@ -72,8 +72,8 @@ WEIR_FN weir_status weir_dev_fifo_wait(const weir_dev_fifo *fifo, uint64_t ticke
     while ((done = weir_arch_load_acquire_sys_u64(fifo->tail)) <= ticket && !weir_spin_is_long(&reads)) {
     }
     if (WEIR_UNLIKELY((done <= ticket) | weir_spin_is_due_ticket(ticket))) {
-        return weir_spin_above(fifo->tail, ticket, weir_spin_is_due_ticket(ticket), fifo->control,
-                               weir_dev_note_of(WEIR_DOING_FIFO_WAIT, WEIR_NO_PEER, 0, ticket, 0));
+        return WEIR_SLOW(weir_spin_above(fifo->tail, ticket, weir_spin_is_due_ticket(ticket), fifo->control,
+                                         weir_dev_note_of(WEIR_DOING_FIFO_WAIT, WEIR_NO_PEER, 0, ticket, 0)));
     }
     return WEIR_OK;
 }

@@ -39,8 +39,9 @@ WEIR_FN weir_status weir_dev_halo_put(const weir_dev_halo *halo, weir_coop coop)
     }
     weir_status status = weir_coop_agree(coop, halo->control, WEIR_OK);
     if (status == WEIR_OK && halo->lines && !weir_line_fits(block)) {
-        return weir_dev_control_fail_in(halo->control, WEIR_ERR_INVALID,
-                                        weir_dev_note_of(WEIR_DOING_HALO_GROUP, WEIR_NO_PEER, block.block_size, 0, 0));
+        return WEIR_SLOW(
+            weir_dev_control_fail_in(halo->control, WEIR_ERR_INVALID,
+                                     weir_dev_note_of(WEIR_DOING_HALO_GROUP, WEIR_NO_PEER, block.block_size, 0, 0)));
     }
     /* All answers first: a block that waits in a put then has no neighbour that waits for its answer. */
     for (uint32_t i = first; i < halo->share_count && status == WEIR_OK && block.rank == 0; i += step) {

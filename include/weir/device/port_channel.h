@@ -186,7 +186,7 @@ WEIR_FN weir_status weir_dev_port_channel_wait(const weir_dev_port_channel *chan
     }
     weir_arch_fence_acquire_sys();
     if (WEIR_UNLIKELY(is_long)) {
-        weir_status status = weir_dev_port_channel_await(channel, consumed);
+        weir_status status = WEIR_SLOW(weir_dev_port_channel_await(channel, consumed));
         if (status != WEIR_OK) {
             return status;
         }
@@ -317,9 +317,9 @@ WEIR_FN weir_status weir_dev_port_channel_unpack_packets(const weir_dev_port_cha
         }
     }
     return WEIR_UNLIKELY(status != WEIR_OK)
-               ? weir_dev_control_end_wait(
+               ? WEIR_SLOW(weir_dev_control_end_wait(
                      channel->semaphore.control, status,
-                     weir_dev_note_of(WEIR_DOING_UNPACK, channel->semaphore.peer, packet_offset, bytes, 0))
+                     weir_dev_note_of(WEIR_DOING_UNPACK, channel->semaphore.peer, packet_offset, bytes, 0)))
                : WEIR_OK;
 }
 

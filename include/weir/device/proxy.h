@@ -50,8 +50,8 @@ WEIR_FN weir_status weir_dev_proxy_channel_push(const weir_dev_proxy_channel *ch
         weir_arch_add_relaxed_dev_u64(&channel->credits->used, (uint64_t)-1);
         weir_status status = weir_dev_proxy_channel_await(channel);
         if (status != WEIR_OK) {
-            return weir_dev_control_end_wait(fifo->control, status,
-                                             weir_dev_proxy_channel_note(channel, WEIR_DOING_CHANNEL_PUSH, 0));
+            return WEIR_SLOW(weir_dev_control_end_wait(
+                fifo->control, status, weir_dev_proxy_channel_note(channel, WEIR_DOING_CHANNEL_PUSH, 0)));
         }
     }
     return weir_dev_fifo_write_checked(fifo, &mine, ticket);
@@ -102,8 +102,8 @@ WEIR_FN weir_status weir_dev_proxy_channel_wait(const weir_dev_proxy_channel *ch
     }
     if (WEIR_UNLIKELY((done <= ticket) | weir_spin_is_due_ticket(ticket))) {
         weir_status status =
-            weir_dev_progress_spin(channel->progress, ticket, channel->fifo.control,
-                                   weir_dev_proxy_channel_note(channel, WEIR_DOING_CHANNEL_WAIT, ticket));
+            WEIR_SLOW(weir_dev_progress_spin(channel->progress, ticket, channel->fifo.control,
+                                             weir_dev_proxy_channel_note(channel, WEIR_DOING_CHANNEL_WAIT, ticket)));
         if (status != WEIR_OK) {
             return status;
         }

@@ -82,6 +82,7 @@ WEIR_FN weir_status weir_dev_rdma_test(const weir_dev_rdma *queue, uint64_t tick
 /* Waits until the signalled post with this ticket is done. */
 WEIR_FN_COLD weir_status weir_dev_rdma_wait(const weir_dev_rdma *queue, uint64_t ticket)
 {
+    weir_arch_no_kernel();
     weir_spin spin = weir_spin_begin();
     weir_status status = weir_spin_is_due_ticket(ticket) ? weir_dev_control_status(queue->control) : WEIR_OK;
     while (status == WEIR_OK) {
@@ -131,7 +132,7 @@ WEIR_FN weir_status weir_dev_rdma_reserve(const weir_dev_rdma *queue, uint32_t b
         completed = known.hi;
     }
     if (WEIR_UNLIKELY(span->first + blocks - completed > queue->count)) {
-        status = weir_dev_rdma_await_room(queue, span->first, blocks);
+        status = WEIR_SLOW(weir_dev_rdma_await_room(queue, span->first, blocks));
     }
     if (queue->exclusive && status == WEIR_OK) {
         weir_arch_store_u64(&state->reserved, span->first + blocks);
@@ -323,7 +324,7 @@ WEIR_FN weir_status weir_dev_rdma_post_counted(const weir_dev_rdma *queue, weir_
 {
     if (WEIR_UNLIKELY(counts->reserved + 1 - counts->completed > counts->queue.count)) {
         weir_dev_rdma_end(queue, counts);
-        weir_status status = weir_dev_rdma_await_room(queue, counts->reserved, 1);
+        weir_status status = WEIR_SLOW(weir_dev_rdma_await_room(queue, counts->reserved, 1));
         counts->completed = weir_arch_load_u64(&queue->state->completed);
         counts->rung = weir_arch_load_u64(&queue->state->rung);
         if (status != WEIR_OK) {

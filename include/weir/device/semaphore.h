@@ -38,8 +38,9 @@ WEIR_FN weir_status weir_dev_semaphore_status(const weir_dev_semaphore *semaphor
 WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
 {
     if (WEIR_UNLIKELY(semaphore->to_host)) {
-        weir_dev_semaphore_signal_host(semaphore->sent, semaphore->outbound, semaphore->to_host, semaphore->control,
-                                       weir_dev_semaphore_note(semaphore, WEIR_DOING_SIGNAL));
+        WEIR_SLOW(weir_dev_semaphore_signal_host(semaphore->sent, semaphore->outbound, semaphore->to_host,
+                                                 semaphore->control,
+                                                 weir_dev_semaphore_note(semaphore, WEIR_DOING_SIGNAL)));
         return;
     }
     weir_arch_add_release_sys_u64(semaphore->outbound, 1);
@@ -50,8 +51,9 @@ WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
 WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semaphore)
 {
     if (WEIR_UNLIKELY(semaphore->to_host)) {
-        weir_dev_semaphore_signal_host(semaphore->sent, semaphore->outbound, semaphore->to_host, semaphore->control,
-                                       weir_dev_semaphore_note(semaphore, WEIR_DOING_SIGNAL));
+        WEIR_SLOW(weir_dev_semaphore_signal_host(semaphore->sent, semaphore->outbound, semaphore->to_host,
+                                                 semaphore->control,
+                                                 weir_dev_semaphore_note(semaphore, WEIR_DOING_SIGNAL)));
         return;
     }
     weir_arch_add_relaxed_sys_u64(semaphore->outbound, 1);
@@ -110,8 +112,8 @@ WEIR_FN weir_dev_semaphore_counts weir_dev_semaphore_begin(const weir_dev_semaph
 {
     weir_dev_semaphore_counts counts;
     if (WEIR_UNLIKELY(semaphore->to_host == WEIR_SEMAPHORE_UNMAPPED)) {
-        weir_dev_control_report(semaphore->control, WEIR_ERR_UNSUPPORTED,
-                                weir_dev_semaphore_note(semaphore, WEIR_DOING_SIGNAL));
+        WEIR_SLOW(weir_dev_control_report(semaphore->control, WEIR_ERR_UNSUPPORTED,
+                                          weir_dev_semaphore_note(semaphore, WEIR_DOING_SIGNAL)));
     }
     counts.sent = weir_arch_load_relaxed_dev_u64(semaphore->sent);
     counts.consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
@@ -166,10 +168,10 @@ WEIR_FN weir_dev_semaphore weir_dev_semaphore_at(const weir_dev_semaphore *semap
     weir_dev_semaphore at = *semaphore;
     uint64_t offset = (uint64_t)index * WEIR_CELL_BYTES;
     if (WEIR_UNLIKELY(index >= semaphore->count)) {
-        weir_dev_control_report(semaphore->control, WEIR_ERR_RANGE,
-                                weir_dev_note_of(WEIR_DOING_AT, semaphore->peer, semaphore->id,
-                                                 (uint64_t)semaphore->index + index,
-                                                 (uint64_t)semaphore->index + semaphore->count));
+        WEIR_SLOW(weir_dev_control_report(semaphore->control, WEIR_ERR_RANGE,
+                                          weir_dev_note_of(WEIR_DOING_AT, semaphore->peer, semaphore->id,
+                                                           (uint64_t)semaphore->index + index,
+                                                           (uint64_t)semaphore->index + semaphore->count)));
         return at;
     }
     at.inbound = (uint64_t *)((char *)at.inbound + offset);

@@ -76,8 +76,9 @@ WEIR_FN weir_dev_window_rank weir_dev_window_at(const weir_dev_window *window, u
     self.index = index;
     self.number = window->device * window->ranks + index;
     if (WEIR_UNLIKELY(index >= window->ranks)) {
-        weir_dev_control_report(window->barrier.control, WEIR_ERR_RANGE,
-                                weir_dev_note_of(WEIR_DOING_WINDOW_AT, WEIR_NO_PEER, index, window->ranks, 0));
+        WEIR_SLOW(
+            weir_dev_control_report(window->barrier.control, WEIR_ERR_RANGE,
+                                    weir_dev_note_of(WEIR_DOING_WINDOW_AT, WEIR_NO_PEER, index, window->ranks, 0)));
         self.number = WEIR_ANY_RANK;
     }
     return self;
@@ -97,8 +98,9 @@ WEIR_FN void *weir_dev_window_pointer(const weir_dev_window_rank *self, uint32_t
 {
     const weir_dev_window *window = self->window;
     if (WEIR_UNLIKELY(memory >= window->memories || self->index >= window->ranks)) {
-        weir_dev_control_report(window->barrier.control, WEIR_ERR_RANGE,
-                                weir_dev_note_of(WEIR_DOING_WINDOW_MEMORY, WEIR_NO_PEER, memory, window->memories, 0));
+        WEIR_SLOW(weir_dev_control_report(
+            window->barrier.control, WEIR_ERR_RANGE,
+            weir_dev_note_of(WEIR_DOING_WINDOW_MEMORY, WEIR_NO_PEER, memory, window->memories, 0)));
         return NULL;
     }
     return weir_dev_window_address(window, window->device, self->index, memory, 0);
@@ -197,9 +199,9 @@ WEIR_FN weir_status weir_dev_window_put_notify(const weir_dev_window_rank *self,
     }
     if (WEIR_UNLIKELY(ends.remote == NULL)) {
         if (leads) {
-            status =
-                weir_dev_window_put_notify_far(window, self->index, target, remote_memory, remote_offset, local_memory,
-                                               local_offset, bytes, tag, ticket.position, ticket.taken);
+            status = WEIR_SLOW(weir_dev_window_put_notify_far(window, self->index, target, remote_memory, remote_offset,
+                                                              local_memory, local_offset, bytes, tag, ticket.position,
+                                                              ticket.taken));
         }
         return weir_coop_agree(coop, window->barrier.control, status);
     }
@@ -238,7 +240,7 @@ WEIR_FN weir_status weir_dev_window_poll(const weir_dev_window_rank *self, uint3
         return status;
     }
     if (weir_coop_leads(coop)) {
-        status = weir_window_try(self->window, self->index, source, tag, count);
+        status = WEIR_SLOW(weir_window_try(self->window, self->index, source, tag, count));
     }
     return weir_dev_window_share(self, status, coop);
 }
@@ -328,8 +330,8 @@ WEIR_FN weir_status weir_dev_window_index(const weir_dev_window *window, uint32_
         return WEIR_ERR_INVALID;
     }
     if (WEIR_UNLIKELY(coop.blocks > window->ranks)) {
-        return weir_dev_window_fail(control, WEIR_ERR_RANGE, WEIR_DOING_WINDOW_AT, WEIR_NO_PEER, coop.blocks - 1,
-                                    window->ranks, 0);
+        return WEIR_SLOW(weir_dev_window_fail(control, WEIR_ERR_RANGE, WEIR_DOING_WINDOW_AT, WEIR_NO_PEER,
+                                              coop.blocks - 1, window->ranks, 0));
     }
     (void)weir_coop_sync(weir_coop_block(coop)); /* all threads have left an earlier call */
     if (coop.block_rank == 0) {

@@ -1,9 +1,20 @@
 /* weir/device/impl/arch_name.h - the name of the kernel that the calling thread runs, for error texts.
  *
- * WEIR_KERNEL sets the name when the kernel begins; on a CPU it sets NULL when the kernel ends. On a GPU the first 24
- * characters lie in shared memory. A kernel that sets no name may find the name of an earlier kernel there, so the
- * number of the launch is stored beside it. The characters are constants in the code: a pointer to them would be read
- * from memory, which costs a short kernel 0.06 us. */
+ * WEIR_KERNEL names the kernel when it begins. On a CPU the name is a variable of the thread, and NULL again when the
+ * kernel ends. On a GPU the functions that record an error are not inlined, and find the first 24 characters in shared
+ * memory. A kernel that stores no name may find the name of an earlier kernel there, so the number of the launch is
+ * mixed into a word beside it.
+ *
+ * To store the name when a kernel begins costs a get of 1 KiB inside a GPU 8 % of its time
+ * (docs/notes/2026-11-29-kernel-names.md). With WEIR_LATE_NAMES, WEIR_KERNEL only sets registers, to constants, and
+ * WEIR_SLOW stores the name in front of a call that may record an error:
+ *
+ *     return WEIR_UNLIKELY(failed) ? WEIR_SLOW(weir_dev_control_fail(control, WEIR_ERR_RANGE)) : WEIR_OK;
+ *
+ * The registers belong to the PTX of the kernel. Code that is inlined into the kernel names them in an asm statement,
+ * and ptxas knows no such symbol elsewhere. Functions of weir that are not inlined, but into which such code is
+ * inlined, therefore begin with weir_arch_no_kernel, which makes the same registers for them: nothing is stored then.
+ */
 #ifndef WEIR_DEVICE_IMPL_ARCH_NAME_H
 #define WEIR_DEVICE_IMPL_ARCH_NAME_H
 
@@ -12,7 +23,14 @@
 #define WEIR_ARCH_NAME_WORDS 3
 #define WEIR_ARCH_KERNEL_CHECK 0x77656972206b6e6cu
 
+/* A call, from a function that is inlined, of one that is not and may record an error. */
+#define WEIR_SLOW(call) (weir_arch_show_kernel(), (call))
+
 #if defined(__CUDA_ARCH__)
+/* The first one is 1 in a kernel and 0 in a function. Its name is the text of ptxas where there is none. */
+#define WEIR_ARCH_NAME_REGISTERS \
+    ".reg .b64 WEIR_LATE_NAMES_outside_WEIR_KERNEL, weir_name_0, weir_name_1, weir_name_2;\n\t"
+
 typedef struct weir_arch_kernel {
     uint64_t name[WEIR_ARCH_NAME_WORDS];
     uint64_t check;
@@ -48,24 +66,64 @@ WEIR_FN void weir_arch_name_kernel(const char *name)
         more = more && name[i] != 0;
         words[i / 8] |= more ? (uint64_t)(unsigned char)name[i] << (i % 8 * 8) : 0;
     }
+#if defined(WEIR_LATE_NAMES)
+    asm volatile(WEIR_ARCH_NAME_REGISTERS "mov.b64 WEIR_LATE_NAMES_outside_WEIR_KERNEL, 1;\n\t"
+                                          "mov.b64 weir_name_0, %0;\n\t"
+                                          "mov.b64 weir_name_1, %1;\n\t"
+                                          "mov.b64 weir_name_2, %2;" ::"l"(words[0]),
+                 "l"(words[1]), "l"(words[2]));
+#else
     weir_arch_kernel *kernel = weir_arch_this_kernel();
-    if (threadIdx.x >= 32) {
-        return; /* one warp is enough: 32 warps would store one after the other */
+    if (threadIdx.x < 32) { /* one warp is enough: 32 warps would store one after the other */
+        kernel->name[0] = words[0];
+        kernel->name[1] = words[1];
+        kernel->name[2] = words[2];
+        kernel->check = weir_arch_kernel_check(words[0] ^ words[1] ^ words[2]);
     }
-    kernel->name[0] = words[0];
-    kernel->name[1] = words[1];
-    kernel->name[2] = words[2];
-    kernel->check = weir_arch_kernel_check(words[0] ^ words[1] ^ words[2]);
+#endif
 #else
     *weir_arch_this_kernel() = name;
 #endif
 }
 
-/* Before the kernel's name is read: another warp may still have to store it, which takes it less than 2 us. No loop,
- * since its registers would be those of every kernel that waits. */
+/* Begins a function that is not inlined, and into which code with WEIR_SLOW is inlined. */
+WEIR_FN void weir_arch_no_kernel(void)
+{
+#if defined(__CUDA_ARCH__) && defined(WEIR_LATE_NAMES)
+    asm volatile(WEIR_ARCH_NAME_REGISTERS "mov.b64 WEIR_LATE_NAMES_outside_WEIR_KERNEL, 0;\n\t"
+                                          "mov.b64 weir_name_0, 0;\n\t"
+                                          "mov.b64 weir_name_1, 0;\n\t"
+                                          "mov.b64 weir_name_2, 0;");
+#endif
+}
+
+/* Lets functions that are not inlined find the name. */
+WEIR_FN void weir_arch_show_kernel(void)
+{
+#if defined(__CUDA_ARCH__) && defined(WEIR_LATE_NAMES)
+    /* One word after the other, in few registers. */
+    asm volatile("{\n\t.reg .pred inside;\n\t.reg .b64 word, check;\n\t"
+                 "setp.eq.b64 inside, WEIR_LATE_NAMES_outside_WEIR_KERNEL, 1;\n\t"
+                 "@inside st.shared.b64 [%0], weir_name_0;\n\t"
+                 "@inside st.shared.b64 [%0 + 8], weir_name_1;\n\t"
+                 "@inside st.shared.b64 [%0 + 16], weir_name_2;\n\t"
+                 "xor.b64 check, weir_name_0, %1;\n\t"
+                 "xor.b64 check, check, weir_name_1;\n\t"
+                 "xor.b64 check, check, weir_name_2;\n\t"
+                 "mov.b64 word, %%gridid;\n\t"
+                 "xor.b64 check, check, word;\n\t"
+                 "@inside st.shared.b64 [%0 + 24], check;\n\t}" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(weir_arch_this_kernel())),
+                 "n"(WEIR_ARCH_KERNEL_CHECK)
+                 : "memory");
+#endif
+}
+
+/* Before the name is read. Where kernels store it when they begin, another warp may still have to do so, which takes it
+ * less than 2 us. No loop, since its registers would be those of every kernel that waits. */
 WEIR_FN void weir_arch_await_kernel_name(void)
 {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) && !defined(WEIR_LATE_NAMES)
     __nanosleep(4000); /* at least half of it */
     __threadfence_block();
 #endif

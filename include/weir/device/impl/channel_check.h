@@ -43,8 +43,9 @@ WEIR_FN_COLD weir_status weir_dev_memory_channel_left(weir_dev_control *control,
 WEIR_FN weir_status weir_dev_memory_channel_leave(const weir_dev_memory_channel *channel, uint32_t doing,
                                                   uint64_t remote_offset, uint64_t local_offset, uint64_t bytes)
 {
-    return weir_dev_memory_channel_left(channel->semaphore.control, channel->semaphore.peer, doing, remote_offset,
-                                        local_offset, bytes, channel->remote_bytes, channel->local_bytes);
+    return WEIR_SLOW(weir_dev_memory_channel_left(channel->semaphore.control, channel->semaphore.peer, doing,
+                                                  remote_offset, local_offset, bytes, channel->remote_bytes,
+                                                  channel->local_bytes));
 }
 
 /* The activity of a call with packets: WEIR_DOING_.... */
@@ -70,8 +71,8 @@ WEIR_FN weir_status weir_dev_memory_channel_end_packets(const weir_dev_memory_ch
                                                         weir_status status)
 {
     return WEIR_UNLIKELY((status != WEIR_OK) | weir_spin_is_due(flag))
-               ? weir_dev_memory_channel_ended(channel->semaphore.control, channel->epochs, doing, packet_offset, bytes,
-                                               status)
+               ? WEIR_SLOW(weir_dev_memory_channel_ended(channel->semaphore.control, channel->epochs, doing,
+                                                         packet_offset, bytes, status))
                : WEIR_OK;
 }
 
@@ -118,13 +119,14 @@ WEIR_FN weir_status weir_dev_memory_channel_check(const weir_dev_memory_channel 
         /* Fewer arguments for lines: with all of them exchange_lines takes 76 registers in place of 64. */
         if (packet == WEIR_LINE_BYTES) {
             const int aligned = ends % packet == 0;
-            return weir_dev_control_fail_in(
+            return WEIR_SLOW(weir_dev_control_fail_in(
                 channel->semaphore.control,
                 aligned && !(channel->indexed && weir_packet_spans(coop)) ? WEIR_ERR_RANGE : WEIR_ERR_INVALID,
-                weir_dev_memory_channel_note(channel, doing, unpack && !put, packet_offset, bytes, WEIR_UNKNOWN_BYTES));
+                weir_dev_memory_channel_note(channel, doing, unpack && !put, packet_offset, bytes,
+                                             WEIR_UNKNOWN_BYTES)));
         }
-        return weir_dev_memory_channel_refused(channel->semaphore.control, channel->epochs, doing, bytes, put_offset,
-                                               unpack_offset, packet_offset);
+        return WEIR_SLOW(weir_dev_memory_channel_refused(channel->semaphore.control, channel->epochs, doing, bytes,
+                                                         put_offset, unpack_offset, packet_offset));
     }
     return WEIR_OK;
 }
@@ -135,9 +137,9 @@ WEIR_FN weir_status weir_dev_memory_channel_check_index(const weir_dev_memory_ch
 {
     const int beyond = index >= channel->remote_bytes / width;
     if (WEIR_UNLIKELY(beyond || (uintptr_t)channel->remote % width != 0)) {
-        return weir_dev_control_fail_in(
+        return WEIR_SLOW(weir_dev_control_fail_in(
             channel->semaphore.control, beyond ? WEIR_ERR_RANGE : WEIR_ERR_INVALID,
-            weir_dev_memory_channel_note(channel, doing, 0, index * width, width, channel->remote_bytes));
+            weir_dev_memory_channel_note(channel, doing, 0, index * width, width, channel->remote_bytes)));
     }
     return WEIR_OK;
 }

@@ -18,10 +18,10 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
         return status;
     }
     if (WEIR_UNLIKELY(!channel->lines || !weir_line_fits(coop))) {
-        return weir_dev_control_fail_in(
+        return WEIR_SLOW(weir_dev_control_fail_in(
             channel->semaphore.control, WEIR_ERR_INVALID,
             weir_dev_memory_channel_note(channel, weir_dev_memory_channel_doing(put, unpack), unpack && !put,
-                                         line_offset, bytes, WEIR_UNKNOWN_BYTES));
+                                         line_offset, bytes, WEIR_UNKNOWN_BYTES)));
     }
     uint32_t put_flag = put ? weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT) : 0;
     uint32_t unpack_flag = unpack ? weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK) : 0;

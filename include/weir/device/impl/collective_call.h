@@ -100,7 +100,7 @@ WEIR_FN weir_dev_note weir_collective_note(const weir_dev_collective *c, uint32_
 /* Ends a wait for `peer`. */
 WEIR_FN weir_status weir_collective_end_wait(const weir_dev_collective *c, uint32_t peer, weir_status status)
 {
-    return weir_dev_control_end_wait(c->control, status, weir_collective_note(c, peer));
+    return WEIR_SLOW(weir_dev_control_end_wait(c->control, status, weir_collective_note(c, peer)));
 }
 
 /* A call may be in a graph that is launched after its collective was abandoned, or after memory that it uses was
@@ -133,7 +133,7 @@ WEIR_FN weir_status weir_collective_begin(const weir_dev_collective *c, const we
                                           uint32_t *flag)
 {
     *flag = weir_packet_flag_of(state->epoch);
-    return WEIR_UNLIKELY(state->abandoned != 0) ? weir_collective_gone(c, WEIR_DOING_ABANDONED) : WEIR_OK;
+    return WEIR_UNLIKELY(state->abandoned != 0) ? WEIR_SLOW(weir_collective_gone(c, WEIR_DOING_ABANDONED)) : WEIR_OK;
 }
 
 /* The generation of a registration that this launch uses: the one of the launch where `life` names none. */
@@ -167,8 +167,8 @@ WEIR_FN weir_status weir_collective_await(const weir_dev_collective *c, const we
     while ((count = weir_arch_load_relaxed_sys_u64(semaphore->inbound)) <= consumed && !weir_spin_is_long(&reads)) {
     }
     if (WEIR_UNLIKELY((count <= consumed) | weir_spin_is_due(consumed))) {
-        return weir_spin_above(semaphore->inbound, consumed, weir_spin_is_due(consumed), c->control,
-                               weir_collective_note(c, peer));
+        return WEIR_SLOW(weir_spin_above(semaphore->inbound, consumed, weir_spin_is_due(consumed), c->control,
+                                         weir_collective_note(c, peer)));
     }
     weir_arch_acquire_loaded_sys_u64(semaphore->inbound);
     return WEIR_OK;
@@ -414,6 +414,7 @@ WEIR_FN_COLD weir_status weir_packets_spin(const weir_dev_collective *c, const c
                                            uint64_t stride, uint32_t skipped, uint32_t others, uint32_t mask,
                                            uint32_t one, uint32_t flag)
 {
+    weir_arch_no_kernel();
     const weir_batch batch = { packets, room, stride, skipped, others, 0 };
     for (uint32_t j = 0; j < WEIR_COLLECTIVE_RANKS; j++) {
         weir_status status =
@@ -452,8 +453,8 @@ WEIR_FN weir_status weir_packets_await(const weir_dev_collective *c, const weir_
             break;
         }
         if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_packets_spin(c, batch->first, batch->room, batch->stride, batch->skipped,
-                                                   batch->others, mask, one, flag);
+            weir_status status = WEIR_SLOW(weir_packets_spin(c, batch->first, batch->room, batch->stride,
+                                                             batch->skipped, batch->others, mask, one, flag));
             if (status != WEIR_OK) {
                 return status;
             }
@@ -520,6 +521,7 @@ WEIR_FN void weir_collective_store_difference(weir_dev_difference *difference, u
 WEIR_FN_COLD weir_status weir_collective_differ(weir_dev_difference *difference, const uint64_t *mine,
                                                 const uint64_t *theirs, weir_dev_control *control)
 {
+    weir_arch_no_kernel();
     weir_collective_store_difference(difference, 0, mine, theirs);
     return weir_dev_control_fail(control, WEIR_ERR_MISMATCH);
 }
@@ -552,6 +554,7 @@ WEIR_FN int weir_collective_hear(const weir_dev_collective *c, uint32_t k, uint3
 WEIR_FN_COLD weir_status weir_collective_differ_first(const weir_dev_collective *c, uint32_t peer, const uint64_t *mine,
                                                       const uint64_t *theirs, uint32_t flag)
 {
+    weir_arch_no_kernel();
     weir_dev_difference *difference = c->differences + peer;
     uint64_t calls[2][WEIR_MAILBOX_WORDS]; /* of rank 0 and of rank k */
     weir_spin spin = weir_spin_begin();
@@ -612,8 +615,8 @@ WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const 
         }
         if (WEIR_UNLIKELY(((mine[0] ^ theirs[0]) | (mine[1] ^ theirs[1]) | (mine[2] ^ theirs[2])) != 0)) {
             return mailbox != 0     ? weir_collective_end_wait(c, peer, weir_collective_await_error(c->control))
-                   : counts != NULL ? weir_collective_differ(c->differences + peer, mine, theirs, c->control)
-                                    : weir_collective_differ_first(c, peer, mine, theirs, flag);
+                   : counts != NULL ? WEIR_SLOW(weir_collective_differ(c->differences + peer, mine, theirs, c->control))
+                                    : WEIR_SLOW(weir_collective_differ_first(c, peer, mine, theirs, flag));
         }
         if (ordered) {
             weir_arch_acquire_loaded_sys_u64((const uint64_t *)box);

@@ -47,7 +47,7 @@ WEIR_FN weir_status weir_copies_wait(const weir_dev_collective *c, uint32_t rank
     for (uint32_t peer = coop.block_rank; peer < c->ranks && status == WEIR_OK; peer += coop.block_size) {
         uint64_t *stored = weir_copies_word(c, peer, c->rank, word);
         if ((ranks >> peer & 1) != 0) {
-            status = weir_spin_above(stored, 0, 1, c->control, weir_collective_note(c, peer));
+            status = WEIR_SLOW(weir_spin_above(stored, 0, 1, c->control, weir_collective_note(c, peer)));
             if (status == WEIR_OK) {
                 weir_arch_store_relaxed_sys_u64(stored, 0);
             }

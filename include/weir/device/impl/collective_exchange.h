@@ -195,8 +195,8 @@ WEIR_FN weir_status weir_exchange_end_wait(const weir_dev_collective *c, const w
                                            const weir_exchange_lane *l, weir_status status)
 {
     const uint32_t peer = weir_exchange_is_far(r, l) ? r->peers[weir_far_peer(c, l)] : c->peers[l->peer];
-    return weir_dev_control_end_wait(c->control, status,
-                                     weir_dev_note_of(WEIR_DOING_COLLECTIVE, peer, c->call, c->count, 0));
+    return WEIR_SLOW(weir_dev_control_end_wait(c->control, status,
+                                               weir_dev_note_of(WEIR_DOING_COLLECTIVE, peer, c->call, c->count, 0)));
 }
 
 /* Compares the sender's call `theirs` of the lane's next transfer; called by one thread. */
@@ -215,7 +215,7 @@ WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const we
         weir_dev_difference *difference =
             c->differences +
             (weir_exchange_is_far(r, l) ? WEIR_DIFFERENCES_FAR + weir_far_peer(c, l) : (uint32_t)l->peer);
-        return weir_collective_differ(difference, mine, theirs, c->control);
+        return WEIR_SLOW(weir_collective_differ(difference, mine, theirs, c->control));
     }
     return weir_exchange_end_wait(c, r, l, weir_collective_await_error(c->control));
 }
@@ -269,6 +269,7 @@ WEIR_FN int weir_exchange_find_call(const weir_dev_collective *c, const weir_col
 WEIR_FN_COLD weir_status weir_exchange_look_around(const weir_dev_collective *c, const weir_collective_exchange *x,
                                                    uint32_t lane, uint32_t column, weir_exchange_turn turn)
 {
+    weir_arch_no_kernel();
     const weir_exchange_lane *l = &x->lane[lane];
     const uint32_t of = column != WEIR_EXCHANGE_RING ? column : weir_exchange_start_of(c, x, lane, turn.number).column;
     uint64_t theirs[WEIR_MAILBOX_WORDS] = { 0, 0, 0 };
@@ -286,6 +287,7 @@ WEIR_FN_COLD weir_status weir_exchange_call_step(const weir_dev_collective *c, c
                                                  const weir_collective_exchange *x, uint32_t lane, uint32_t column,
                                                  weir_exchange_turn turn, weir_spin *spin)
 {
+    weir_arch_no_kernel();
     const weir_exchange_lane *l = &x->lane[lane];
     weir_status status = weir_spin_step(spin, c->control);
     if (status == WEIR_OK && spin->reads % WEIR_ARCH_SPIN_READS == 0 && !weir_exchange_is_far(r, l)) {
@@ -305,6 +307,9 @@ WEIR_FN weir_status weir_exchange_compare_message(const weir_dev_collective *c, 
     weir_spin spin = weir_spin_begin();
     WEIR_ROLLED
     while (WEIR_UNLIKELY(!weir_exchange_read_call(c, r, x, l, column, s->messages, turn.number, theirs))) {
+        if (spin.reads % WEIR_ARCH_SPIN_READS == WEIR_ARCH_SPIN_READS - 1) { /* the next step may end the wait */
+            weir_arch_show_kernel();
+        }
         const weir_status status = weir_exchange_call_step(c, r, x, lane, column, turn, &spin);
         if (status != WEIR_OK) {
             return status;
@@ -350,7 +355,7 @@ WEIR_FN weir_status weir_ring_compare(const weir_dev_collective *c, const weir_c
     while (!weir_ring_read_call(slot, s->messages, turn.number, theirs)) {
         weir_status status = weir_spin_step(&spin, c->control);
         if (status == WEIR_OK && spin.reads % WEIR_ARCH_SPIN_READS == 0) {
-            status = weir_exchange_look_around(c, x, lane, column, turn);
+            status = WEIR_SLOW(weir_exchange_look_around(c, x, lane, column, turn));
         }
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return weir_collective_end_wait(c, x->lane[lane].peer, status);
@@ -631,6 +636,7 @@ WEIR_FN weir_status weir_lined_pass(const weir_dev_collective *c, const weir_col
 WEIR_FN_FLAT weir_status weir_ring_pass_of_many(const weir_dev_collective *c, const weir_collective_exchange *x,
                                                 uint32_t lane, weir_exchange_state *s, weir_coop coop)
 {
+    weir_arch_no_kernel();
     return weir_ring_pass(c, x, lane, s, coop);
 }
 
@@ -638,6 +644,7 @@ WEIR_FN_FLAT weir_status weir_lined_pass_of_many(const weir_dev_collective *c, c
                                                  uint32_t lane, uint32_t column, const weir_exchange_state *s,
                                                  uint64_t bytes, weir_coop coop)
 {
+    weir_arch_no_kernel();
     return weir_lined_pass(c, x, lane, column, s, bytes, coop);
 }
 
@@ -645,6 +652,7 @@ WEIR_FN_FLAT weir_status weir_exchange_take_of_many(const weir_dev_collective *c
                                                     const weir_collective_exchange *x, uint32_t lane, uint32_t column,
                                                     const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
 {
+    weir_arch_no_kernel();
     return weir_exchange_take(c, r, x, lane, column, s, bytes, 0, coop);
 }
 
@@ -652,6 +660,7 @@ WEIR_FN_FLAT weir_status weir_exchange_put_of_many(const weir_dev_collective *c,
                                                    const weir_collective_exchange *x, uint32_t lane, uint32_t column,
                                                    const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
 {
+    weir_arch_no_kernel();
     return weir_exchange_put(c, r, x, lane, column, s, bytes, 0, coop);
 }
 
@@ -753,7 +762,7 @@ WEIR_FN weir_status weir_exchange_pause(const weir_dev_collective *c, const weir
         WEIR_ROLLED
         for (uint32_t k = 0; k < x->lanes && status == WEIR_OK; k++) {
             if ((open >> k & 1) != 0 && x->lane[k].receives != 0 && x->lane[k].far == 0) {
-                status = weir_exchange_look_around(c, x, k, column, weir_exchange_turn_of(&states[k]));
+                status = WEIR_SLOW(weir_exchange_look_around(c, x, k, column, weir_exchange_turn_of(&states[k])));
             }
         }
     }
@@ -784,6 +793,7 @@ WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const wei
     weir_spin spin = weir_spin_begin();
     weir_status status = WEIR_OK; /* of the calling thread */
     uint64_t turns = 0;
+    weir_arch_show_kernel(); /* once for all steps */
     WEIR_ROLLED
     for (uint32_t lane = 0; lane < x->lanes; lane++) {
         if ((open >> lane & 1) != 0) {

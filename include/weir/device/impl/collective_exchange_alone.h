@@ -32,6 +32,7 @@ WEIR_FN_COLD weir_status weir_exchange_spin(const weir_dev_collective *c, const 
                                             uint32_t lane, uint32_t column, weir_exchange_state s,
                                             weir_exchange_bar bar)
 {
+    weir_arch_no_kernel();
     const weir_exchange_lane *l = &x->lane[lane];
     weir_spin spin = weir_spin_begin();
     while (weir_arch_load_relaxed_sys_u64(bar.word) + bar.slots <= s.messages) {
@@ -61,7 +62,7 @@ WEIR_FN weir_status weir_exchange_await(const weir_dev_collective *c, const weir
     }
     if (WEIR_UNLIKELY(is_long)) {
         const weir_status status = weir_spin_look_once(c->control);
-        return status == WEIR_OK ? weir_exchange_spin(c, x, lane, column, s, bar) : status;
+        return status == WEIR_OK ? WEIR_SLOW(weir_exchange_spin(c, x, lane, column, s, bar)) : status;
     }
     return WEIR_OK;
 }
@@ -70,6 +71,7 @@ WEIR_FN weir_status weir_exchange_await(const weir_dev_collective *c, const weir
 WEIR_FN_COLD weir_status weir_exchange_spin_for_offer(const weir_dev_collective *c, const weir_exchange_lane *lane,
                                                       uint32_t column, uint64_t message)
 {
+    weir_arch_no_kernel();
     weir_spin spin = weir_spin_begin();
     while (!weir_exchange_offer_there(c, lane, column, message)) {
         const weir_status status = weir_spin_step(&spin, c->control);
@@ -89,7 +91,7 @@ WEIR_FN weir_status weir_exchange_await_offer(const weir_dev_collective *c, cons
     WEIR_ROLLED
     while (!weir_exchange_offer_there(c, lane, column, message)) {
         if (weir_spin_is_long(&reads)) {
-            status = weir_exchange_spin_for_offer(c, lane, column, message);
+            status = WEIR_SLOW(weir_exchange_spin_for_offer(c, lane, column, message));
             break;
         }
     }

@@ -183,7 +183,8 @@ WEIR_FN weir_status weir_exchange_await_task(const weir_dev_collective *c, const
         const int takes = (tasks->open & WEIR_EXCHANGE_TAKES) != 0;
         weir_status status = weir_spin_step(&spin, c->control);
         if (status == WEIR_OK && takes && spin.reads % WEIR_ARCH_SPIN_READS == 0) {
-            status = weir_exchange_look_around(c, x, tasks->take.lane, tasks->take.column, weir_exchange_turn_of(take));
+            status = WEIR_SLOW(
+                weir_exchange_look_around(c, x, tasks->take.lane, tasks->take.column, weir_exchange_turn_of(take)));
         }
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             const uint32_t lane = takes ? tasks->take.lane : tasks->help.lane;

@@ -150,6 +150,7 @@ WEIR_FN weir_rail_walk weir_rail_walk_of(const weir_dev_rails *c, const weir_rai
 WEIR_FN_COLD weir_status weir_rail_put(const weir_dev_rails *c, uint32_t block, uint32_t host, uint64_t number,
                                        uint64_t at, uint64_t bytes)
 {
+    weir_arch_no_kernel();
     return weir_dev_port_channel_ask(c->channels + host, WEIR_REQUEST_PUT,
                                      weir_rail_slot(c, block, c->host, 0, number) + at,
                                      weir_rail_slot(c, block, host, 1, number) + at, bytes, 0, NULL);
@@ -157,6 +158,7 @@ WEIR_FN_COLD weir_status weir_rail_put(const weir_dev_rails *c, uint32_t block, 
 
 WEIR_FN_COLD weir_status weir_rail_announce(const weir_dev_rails *c, uint32_t block, uint32_t host, uint64_t number)
 {
+    weir_arch_no_kernel();
     return weir_dev_port_channel_ask(c->channels + host, WEIR_REQUEST_VALUE, weir_rail_arrived(c, block, c->host), 0, 8,
                                      number + 1, NULL);
 }
@@ -222,9 +224,9 @@ WEIR_FN_COLD weir_status weir_rail_compare(const weir_dev_rails *c, const weir_r
 WEIR_FN weir_status weir_rail_await(const weir_dev_rails *c, const weir_rail_step *s, uint32_t block, uint32_t host,
                                     uint64_t number)
 {
-    return weir_spin_above(
+    return WEIR_SLOW(weir_spin_above(
         (const uint64_t *)(c->memory + weir_rail_arrived(c, block, host)), number, weir_spin_is_due(number), c->control,
-        weir_dev_note_of(WEIR_DOING_COLLECTIVE, c->channels[host].semaphore.peer, s->what.call, s->what.count, 0));
+        weir_dev_note_of(WEIR_DOING_COLLECTIVE, c->channels[host].semaphore.peer, s->what.call, s->what.count, 0)));
 }
 
 /* Waits for the messages of round `round` of all hosts; all threads of the block go on, or end, together. */
@@ -236,7 +238,7 @@ WEIR_FN weir_status weir_rail_wait(const weir_dev_rails *c, const weir_rail_step
         const uint32_t host = weir_rail_peer(c, k);
         status = weir_rail_await(c, s, coop.block, host, number);
         if (status == WEIR_OK && round == 0 && coop.block == 0) {
-            status = weir_rail_compare(c, s, host, number);
+            status = WEIR_SLOW(weir_rail_compare(c, s, host, number));
         }
     }
     return weir_coop_agree(weir_coop_block(coop), c->control, status);
@@ -387,9 +389,9 @@ WEIR_FN void weir_rail_keep(const weir_dev_rails *c, const weir_rail_step *s, co
 WEIR_FN weir_status weir_rail_begin(const weir_dev_rails *c, const weir_rail_step *s, const uint64_t *count)
 {
     if (WEIR_UNLIKELY(weir_arch_load_relaxed_dev_u64(c->abandoned) != 0)) {
-        return weir_dev_control_fail_in(
+        return WEIR_SLOW(weir_dev_control_fail_in(
             c->control, WEIR_ERR_INVALID,
-            weir_dev_note_of(WEIR_DOING_ABANDONED, WEIR_NO_PEER, s->what.call, s->what.count, 0));
+            weir_dev_note_of(WEIR_DOING_ABANDONED, WEIR_NO_PEER, s->what.call, s->what.count, 0)));
     }
     return weir_arch_load_relaxed_dev_u64(count + 1) != 0 ? weir_dev_control_error(c->control) : WEIR_OK;
 }
@@ -400,6 +402,7 @@ WEIR_FN weir_status weir_rail_run(const weir_dev_rails *c, const weir_rail_step 
 {
     coop = weir_coop_blocks(coop);
     uint64_t *count = (uint64_t *)(c->memory + weir_rail_count(coop.block));
+    weir_arch_show_kernel(); /* once for all messages */
     weir_status status = weir_coop_agree(weir_coop_block(coop), c->control, weir_rail_begin(c, s, count));
     if (status != WEIR_OK) {
         return status;

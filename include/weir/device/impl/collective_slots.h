@@ -398,7 +398,8 @@ WEIR_FN weir_status weir_slots_check(const weir_dev_collective *c, const weir_sl
     const int deregistered = weir_collective_deregistered(c);
     weir_status status = WEIR_OK;
     if (WEIR_UNLIKELY(state->abandoned != 0 || deregistered)) {
-        status = weir_collective_gone(c, state->abandoned != 0 ? WEIR_DOING_ABANDONED : WEIR_DOING_DEREGISTERED);
+        status =
+            WEIR_SLOW(weir_collective_gone(c, state->abandoned != 0 ? WEIR_DOING_ABANDONED : WEIR_DOING_DEREGISTERED));
     } else if (WEIR_UNLIKELY(state->failed != 0)) {
         status = weir_dev_control_error(c->control);
     }

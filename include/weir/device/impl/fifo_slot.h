@@ -137,7 +137,7 @@ WEIR_FN uint64_t weir_dev_fifo_write(const weir_dev_fifo *fifo, const weir_reque
     uint64_t lap = weir_dev_fifo_lap(position, fifo->count);
     weir_dev_request_encode(request, words);
     if (WEIR_UNLIKELY(position - weir_arch_load_acquire_dev_u64(&fifo->credits->seen) >= fifo->count)) {
-        weir_dev_fifo_await_seen(fifo, position);
+        WEIR_SLOW(weir_dev_fifo_await_seen(fifo, position));
     }
     weir_arch_store_release_sys_pair(slot, words[0] | lap, words[1] | lap);
     weir_arch_store_relaxed_sys_pair(slot + 2, words[2] | lap, words[3] | lap);

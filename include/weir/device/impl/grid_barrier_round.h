@@ -68,7 +68,7 @@ WEIR_FN weir_status weir_grid_barrier_round(const weir_dev_grid_barrier *barrier
     WEIR_ROLLED
     while (((before ^ now) & WEIR_GRID_BARRIER_ROUND) == 0) {
         if (weir_spin_is_long(&reads)) {
-            now = weir_grid_barrier_spin(barrier, before);
+            now = WEIR_SLOW(weir_grid_barrier_spin(barrier, before));
             break;
         }
         now = weir_arch_load_relaxed_dev_u64(barrier->word);

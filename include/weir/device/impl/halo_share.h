@@ -44,8 +44,9 @@ WEIR_FN weir_status weir_halo_await(const weir_dev_halo *halo, const weir_dev_ha
         is_long = weir_spin_is_long(&reads);
     }
     weir_arch_acquire_loaded_sys_u64(word);
-    return WEIR_UNLIKELY(is_long) ? weir_spin_above(word, number, 1, halo->control, weir_halo_note(halo, share, doing))
-                                  : WEIR_OK;
+    return WEIR_UNLIKELY(is_long)
+               ? WEIR_SLOW(weir_spin_above(word, number, 1, halo->control, weir_halo_note(halo, share, doing)))
+               : WEIR_OK;
 }
 
 /* Tells the neighbour that this rank's ghosts may be overwritten. By one thread, behind a barrier of all that read
@@ -112,7 +113,8 @@ WEIR_FN weir_status weir_halo_wait_share(const weir_dev_halo *halo, const weir_d
         status = weir_halo_await(halo, share, WEIR_DOING_HALO_WAIT, &share->here->done, number);
     }
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        status = weir_dev_control_end_wait(halo->control, status, weir_halo_note(halo, share, WEIR_DOING_HALO_WAIT));
+        status = WEIR_SLOW(
+            weir_dev_control_end_wait(halo->control, status, weir_halo_note(halo, share, WEIR_DOING_HALO_WAIT)));
     } else if (block.rank == 0) {
         status = weir_packet_look(flag, halo->control);
     }

@@ -38,7 +38,7 @@ WEIR_FN weir_status weir_dev_layout_fail_range(weir_dev_control *control, weir_d
     note.numbers[1] = layout != NULL ? (uint64_t)layout->last - (uint64_t)layout->first : bytes;
     note.numbers[2] = size;
     note.index = local ? WEIR_LOCAL_MEMORY : 0;
-    return weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note);
+    return WEIR_SLOW(weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note));
 }
 
 /* Fails a put or a get. Arguments are passed by value, as to all functions that are not inlined. */
@@ -47,6 +47,7 @@ WEIR_FN_COLD weir_status weir_dev_memory_channel_layouts_left(weir_dev_control *
                                                               const weir_dev_layout *local, uint64_t local_offset,
                                                               uint64_t remote_bytes, uint64_t local_bytes)
 {
+    weir_arch_no_kernel();
     const uint64_t bytes = weir_dev_layout_bytes_of(remote, local);
     const weir_dev_note note = weir_dev_note_of(doing, peer, remote_offset, remote != NULL ? remote->nest.size : 0, 0);
     if (bytes == WEIR_UNKNOWN_BYTES) {
@@ -66,9 +67,9 @@ WEIR_FN weir_status weir_dev_memory_channel_check_layouts(const weir_dev_memory_
     if (WEIR_UNLIKELY(bytes == WEIR_UNKNOWN_BYTES ||
                       !weir_dev_layout_in_range(remote, remote_offset, bytes, channel->remote_bytes) ||
                       !weir_dev_layout_in_range(local, local_offset, bytes, channel->local_bytes))) {
-        return weir_dev_memory_channel_layouts_left(channel->semaphore.control, channel->semaphore.peer, doing, remote,
-                                                    remote_offset, local, local_offset, channel->remote_bytes,
-                                                    channel->local_bytes);
+        return WEIR_SLOW(weir_dev_memory_channel_layouts_left(channel->semaphore.control, channel->semaphore.peer,
+                                                              doing, remote, remote_offset, local, local_offset,
+                                                              channel->remote_bytes, channel->local_bytes));
     }
     return WEIR_OK;
 }
@@ -88,6 +89,7 @@ WEIR_FN_COLD weir_status weir_dev_memory_channel_layouts_refused(weir_dev_contro
                                                                  uint64_t put_offset, const weir_dev_layout *to,
                                                                  uint64_t unpack_offset)
 {
+    weir_arch_no_kernel();
     const weir_dev_channel_cell *cell = (const weir_dev_channel_cell *)epochs;
     const int put = doing != WEIR_DOING_UNPACK;
     const int unpack = doing != WEIR_DOING_PUT_PACKETS;
@@ -134,8 +136,9 @@ WEIR_FN weir_status weir_dev_memory_channel_run_layouts(const weir_dev_memory_ch
                                   !weir_dev_in_range(packet_offset, needed, channel->packets_bytes))) ||
                       ends % packet != 0 || (channel->indexed && weir_packet_spans(coop)) ||
                       (lines && (!channel->lines || !weir_line_fits(coop))))) {
-        return weir_dev_memory_channel_layouts_refused(channel->semaphore.control, channel->epochs, doing, packet,
-                                                       packet_offset, from, put_offset, to, unpack_offset);
+        return WEIR_SLOW(weir_dev_memory_channel_layouts_refused(channel->semaphore.control, channel->epochs, doing,
+                                                                 packet, packet_offset, from, put_offset, to,
+                                                                 unpack_offset));
     }
     const uint32_t put_flag = put ? weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT) : 0;
     const uint32_t unpack_flag = unpack ? weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK) : 0;

@@ -24,11 +24,12 @@ WEIR_FN weir_status weir_dev_port_channel_check_packets(const weir_dev_port_chan
         weir_dev_note note = weir_dev_note_of(doing, channel->semaphore.peer, fits ? local_offset : packet_offset,
                                               fits ? bytes : needed, fits ? channel->local_bytes : room);
         note.index = fits || doing == WEIR_DOING_UNPACK ? WEIR_LOCAL_MEMORY : 0;
-        return weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_RANGE, note);
+        return WEIR_SLOW(weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_RANGE, note));
     }
     return WEIR_UNLIKELY(packet_offset % 16 != 0)
-               ? weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_INVALID,
-                                          weir_dev_note_of(doing, channel->semaphore.peer, packet_offset, bytes, 0))
+               ? WEIR_SLOW(weir_dev_control_fail_in(
+                     channel->semaphore.control, WEIR_ERR_INVALID,
+                     weir_dev_note_of(doing, channel->semaphore.peer, packet_offset, bytes, 0)))
                : WEIR_OK;
 }
 

@@ -80,6 +80,7 @@ WEIR_FN weir_dev_port_memory weir_dev_port_rdma_memory(const weir_dev_port_rdma 
 WEIR_FN_COLD weir_status weir_dev_port_rdma_refuse(const weir_dev_port_rdma *rdma, const weir_request *request,
                                                    weir_status why, uint64_t *ticket)
 {
+    weir_arch_no_kernel();
     weir_dev_port_board *board = rdma->board;
     uint64_t position;
     weir_status status = weir_dev_rdma_reserve_last(&rdma->queue, &position);
@@ -283,7 +284,7 @@ WEIR_FN weir_status weir_dev_port_rdma_post(const weir_dev_port_rdma *rdma, cons
     const weir_dev_port_memory remote = weir_dev_port_rdma_memory(rdma, request->remote);
     const weir_dev_port_memory local = weir_dev_port_rdma_memory(rdma, request->local);
     weir_status status = weir_request_check(request, &remote, &local);
-    status = WEIR_UNLIKELY(status != WEIR_OK) ? weir_dev_port_rdma_refuse(rdma, request, status, ticket)
+    status = WEIR_UNLIKELY(status != WEIR_OK) ? WEIR_SLOW(weir_dev_port_rdma_refuse(rdma, request, status, ticket))
                                               : weir_dev_port_rdma_carry_out(rdma, request, &remote, &local, ticket);
     return WEIR_UNLIKELY(status != WEIR_OK) ? weir_dev_port_rdma_lose(rdma, status, ticket) : WEIR_OK;
 }
@@ -302,7 +303,7 @@ WEIR_FN weir_status weir_dev_port_rdma_test(const weir_dev_port_rdma *rdma, uint
 
 WEIR_FN weir_status weir_dev_port_rdma_wait(const weir_dev_port_rdma *rdma, uint64_t ticket)
 {
-    return weir_dev_port_rdma_outcome(rdma, ticket, weir_dev_rdma_wait(&rdma->queue, ticket));
+    return weir_dev_port_rdma_outcome(rdma, ticket, WEIR_SLOW(weir_dev_rdma_wait(&rdma->queue, ticket)));
 }
 
 #endif

@@ -15,7 +15,7 @@ WEIR_FN weir_status weir_dev_rdma_reserve_last(const weir_dev_rdma *queue, uint6
     weir_dev_rdma_span span;
     weir_status status = weir_dev_rdma_reserve(queue, 1, &span);
     if (status == WEIR_OK && !span.is_next) {
-        status = weir_dev_rdma_await_turn(queue, span.first);
+        status = WEIR_SLOW(weir_dev_rdma_await_turn(queue, span.first));
     }
     if (status == WEIR_OK) {
         *position = span.first;

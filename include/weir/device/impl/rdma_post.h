@@ -64,7 +64,7 @@ WEIR_FN weir_status weir_dev_rdma_signal_after(const weir_dev_rdma *queue, const
         weir_dev_rdma_write(queue, &span, 0, entry, flags & WEIR_RDMA_FENCE);
     }
     if (status == WEIR_OK && !span.is_next) {
-        status = weir_dev_rdma_await_turn(queue, span.first);
+        status = WEIR_SLOW(weir_dev_rdma_await_turn(queue, span.first));
     }
     if (status != WEIR_OK) {
         return status;

@@ -15,8 +15,8 @@
 WEIR_FN weir_status weir_dev_rdma_end_wait(const weir_dev_rdma *queue, uint32_t doing, uint64_t position,
                                            weir_status status)
 {
-    return weir_dev_control_end_wait(queue->control, status,
-                                     weir_dev_note_of(doing, WEIR_NO_PEER, queue->qpn, position, 0));
+    return WEIR_SLOW(weir_dev_control_end_wait(queue->control, status,
+                                               weir_dev_note_of(doing, WEIR_NO_PEER, queue->qpn, position, 0)));
 }
 
 /* ---- completions ------------------------------------------------------------------------------------------- */
@@ -130,6 +130,7 @@ WEIR_FN void weir_dev_rdma_tell(const weir_dev_rdma *queue, uint64_t next)
  * caller may ring (*may is then 1). */
 WEIR_FN_COLD weir_status weir_dev_rdma_await_ring(const weir_dev_rdma *queue, uint64_t mine, int *may)
 {
+    weir_arch_no_kernel();
     weir_dev_rdma_state *state = queue->state;
     weir_spin spin = weir_spin_begin();
     *may = 0;
@@ -154,7 +155,7 @@ WEIR_FN weir_status weir_dev_rdma_ring_shared(const weir_dev_rdma *queue, uint64
     weir_dev_rdma_state *state = queue->state;
     if (WEIR_UNLIKELY(weir_arch_fetch_or_acquire_dev_u64(&state->ringing, 1) != 0)) {
         int may;
-        weir_status status = weir_dev_rdma_await_ring(queue, mine, &may);
+        weir_status status = WEIR_SLOW(weir_dev_rdma_await_ring(queue, mine, &may));
         if (status != WEIR_OK || !may) {
             return status;
         }

@@ -17,6 +17,7 @@ WEIR_FN int weir_dev_rdma_fits(const weir_dev_rdma *queue, uint32_t blocks) { re
  * first, because otherwise they might never complete. */
 WEIR_FN_COLD weir_status weir_dev_rdma_await_room(const weir_dev_rdma *queue, uint64_t first, uint32_t blocks)
 {
+    weir_arch_no_kernel();
     weir_spin spin = weir_spin_begin();
     for (;;) {
         weir_status status = weir_dev_rdma_ring(queue);
@@ -36,6 +37,7 @@ WEIR_FN_COLD weir_status weir_dev_rdma_await_room(const weir_dev_rdma *queue, ui
 
 WEIR_FN_COLD weir_status weir_dev_rdma_await_turn(const weir_dev_rdma *queue, uint64_t position)
 {
+    weir_arch_no_kernel();
     weir_spin spin = weir_spin_begin();
     while (weir_arch_load_acquire_dev_u64(&queue->state->ready) != position) {
         weir_status status =
@@ -56,7 +58,7 @@ WEIR_FN weir_status weir_dev_rdma_publish(const weir_dev_rdma *queue, uint64_t f
         weir_arch_store_u64(&queue->state->ready, first + blocks);
         return WEIR_OK;
     }
-    weir_status status = is_next ? WEIR_OK : weir_dev_rdma_await_turn(queue, first);
+    weir_status status = is_next ? WEIR_OK : WEIR_SLOW(weir_dev_rdma_await_turn(queue, first));
     if (status != WEIR_OK) {
         return status;
     }
@@ -80,7 +82,7 @@ WEIR_FN weir_status weir_dev_rdma_reserve_group(const weir_dev_rdma *queue, weir
     if (WEIR_UNLIKELY(*first + coop.size - weir_arch_load_u64(&queue->state->completed) > queue->count)) {
         status = weir_coop_sync(coop); /* all have read the state */
         if (status == WEIR_OK && coop.rank == 0) {
-            status = weir_dev_rdma_await_room(queue, *first, coop.size);
+            status = WEIR_SLOW(weir_dev_rdma_await_room(queue, *first, coop.size));
         }
         status = weir_coop_agree(coop, queue->control, status);
     }

@@ -58,8 +58,9 @@ WEIR_FN weir_status weir_dev_semaphore_await(const weir_dev_semaphore *semaphore
         is_long = weir_spin_is_long(&reads); /* decided while the load is under way */
     } while ((count <= consumed) & !is_long);
     weir_arch_acquire_loaded_sys_u64(semaphore->inbound);
-    return WEIR_UNLIKELY(is_long) ? weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control)
-                                  : WEIR_OK;
+    return WEIR_UNLIKELY(is_long)
+               ? WEIR_SLOW(weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control))
+               : WEIR_OK;
 }
 
 WEIR_FN weir_status weir_dev_semaphore_await_relaxed(const weir_dev_semaphore *semaphore, uint64_t consumed)
@@ -72,8 +73,9 @@ WEIR_FN weir_status weir_dev_semaphore_await_relaxed(const weir_dev_semaphore *s
         count = weir_arch_load_relaxed_sys_u64(semaphore->inbound);
         is_long = weir_spin_is_long(&reads); /* decided while the load is under way */
     } while ((count <= consumed) & !is_long);
-    return WEIR_UNLIKELY(is_long) ? weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control)
-                                  : WEIR_OK;
+    return WEIR_UNLIKELY(is_long)
+               ? WEIR_SLOW(weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control))
+               : WEIR_OK;
 }
 
 /* weir_dev_semaphore_await for a count that is still being loaded: the first read of the token starts before the count
@@ -89,8 +91,9 @@ WEIR_FN weir_status weir_dev_semaphore_await_loading(const weir_dev_semaphore *s
         is_long = weir_spin_is_long(&reads);
     }
     weir_arch_acquire_loaded_sys_u64(semaphore->inbound);
-    return WEIR_UNLIKELY(is_long) ? weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control)
-                                  : WEIR_OK;
+    return WEIR_UNLIKELY(is_long)
+               ? WEIR_SLOW(weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control))
+               : WEIR_OK;
 }
 
 WEIR_FN weir_status weir_dev_semaphore_await_loading_relaxed(const weir_dev_semaphore *semaphore, uint64_t consumed)
@@ -103,8 +106,9 @@ WEIR_FN weir_status weir_dev_semaphore_await_loading_relaxed(const weir_dev_sema
         count = weir_arch_load_relaxed_sys_u64(semaphore->inbound);
         is_long = weir_spin_is_long(&reads);
     }
-    return WEIR_UNLIKELY(is_long) ? weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control)
-                                  : WEIR_OK;
+    return WEIR_UNLIKELY(is_long)
+               ? WEIR_SLOW(weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control))
+               : WEIR_OK;
 }
 
 #endif

@@ -176,7 +176,8 @@ WEIR_FN_COLD void weir_dev_control_report(weir_dev_control *control, weir_status
 
 WEIR_FN weir_status weir_dev_control_fail(weir_dev_control *control, weir_status status)
 {
-    return weir_dev_control_fail_in(control, status, weir_dev_note_of(WEIR_DOING_UNKNOWN, WEIR_NO_PEER, 0, 0, 0));
+    return WEIR_SLOW(
+        weir_dev_control_fail_in(control, status, weir_dev_note_of(WEIR_DOING_UNKNOWN, WEIR_NO_PEER, 0, 0, 0)));
 }
 
 /* The error with which a group ends if one of its threads reported an error. */

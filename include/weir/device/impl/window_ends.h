@@ -30,12 +30,12 @@ WEIR_FN weir_status weir_dev_window_check_notify(const weir_dev_window_rank *sel
     const weir_dev_window *window = self->window;
     const uint32_t ranks = window->devices * window->ranks;
     if (WEIR_UNLIKELY(target >= ranks || self->index >= window->ranks)) {
-        return weir_dev_window_fail(window->barrier.control, WEIR_ERR_RANGE, WEIR_DOING_WINDOW_RANK, WEIR_NO_PEER,
-                                    target >= ranks ? target : self->number, ranks, 0);
+        return WEIR_SLOW(weir_dev_window_fail(window->barrier.control, WEIR_ERR_RANGE, WEIR_DOING_WINDOW_RANK,
+                                              WEIR_NO_PEER, target >= ranks ? target : self->number, ranks, 0));
     }
     if (WEIR_UNLIKELY(tag > WEIR_WINDOW_TAG_MAX)) {
-        return weir_dev_window_fail(window->barrier.control, WEIR_ERR_INVALID, WEIR_DOING_WINDOW_TAG, WEIR_NO_PEER, tag,
-                                    self->number, 0);
+        return WEIR_SLOW(weir_dev_window_fail(window->barrier.control, WEIR_ERR_INVALID, WEIR_DOING_WINDOW_TAG,
+                                              WEIR_NO_PEER, tag, self->number, 0));
     }
     return WEIR_OK;
 }
@@ -68,7 +68,7 @@ WEIR_FN_COLD weir_status weir_dev_window_refuse_ends(const weir_dev_window *wind
 WEIR_FN weir_status weir_dev_window_far(const weir_dev_window *window, uint32_t target, weir_status status)
 {
     return WEIR_UNLIKELY(status != WEIR_OK)
-               ? weir_window_port_fail(window, weir_window_device_of(window, target), status)
+               ? WEIR_SLOW(weir_window_port_fail(window, weir_window_device_of(window, target), status))
                : WEIR_OK;
 }
 
@@ -86,9 +86,9 @@ WEIR_FN weir_status weir_dev_window_check_ids(const weir_dev_window_rank *self, 
 {
     const uint32_t memories = self->window->memories;
     return WEIR_UNLIKELY(remote_memory >= memories || local_memory >= memories)
-               ? weir_dev_window_fail(self->window->barrier.control, WEIR_ERR_RANGE, WEIR_DOING_WINDOW_MEMORY,
-                                      WEIR_NO_PEER, remote_memory >= memories ? remote_memory : local_memory, memories,
-                                      0)
+               ? WEIR_SLOW(weir_dev_window_fail(self->window->barrier.control, WEIR_ERR_RANGE, WEIR_DOING_WINDOW_MEMORY,
+                                                WEIR_NO_PEER, remote_memory >= memories ? remote_memory : local_memory,
+                                                memories, 0))
                : WEIR_OK;
 }
 
@@ -148,8 +148,8 @@ WEIR_FN weir_status weir_dev_window_check_ends(const weir_dev_window *window, ui
     const int inside = weir_dev_in_range(remote_offset, bytes, ends.remote_bytes) &
                        weir_dev_in_range(local_offset, bytes, ends.local_bytes);
     return WEIR_UNLIKELY(overlap | !inside)
-               ? weir_dev_window_refuse_ends(window, doing, target, remote_offset, local_offset, bytes,
-                                             ends.remote_bytes, ends.local_bytes)
+               ? WEIR_SLOW(weir_dev_window_refuse_ends(window, doing, target, remote_offset, local_offset, bytes,
+                                                       ends.remote_bytes, ends.local_bytes))
                : WEIR_OK;
 }
 

@@ -61,6 +61,7 @@ WEIR_FN_COLD weir_status weir_window_port_fail(const weir_dev_window *window, ui
 WEIR_FN_COLD int64_t weir_window_port_entry(const weir_dev_rdma *queue, uint64_t remote, uint64_t lo, uint64_t hi,
                                             uint32_t rkey, uint32_t opcode, uint32_t flags)
 {
+    weir_arch_no_kernel();
     uint64_t ticket = 0;
     weir_dev_rdma_entry entry;
     entry.opcode = opcode;
@@ -79,7 +80,7 @@ WEIR_FN int64_t weir_window_port_message(const weir_dev_rdma *queue, uint32_t op
                                          weir_dev_rdma_memory local, uint32_t bytes, uint32_t flags)
 {
     const weir_vec16 data = weir_mlx5_data(local.address, local.key, bytes);
-    return weir_window_port_entry(queue, remote.address, data.lo, data.hi, remote.key, opcode, flags);
+    return WEIR_SLOW(weir_window_port_entry(queue, remote.address, data.lo, data.hi, remote.key, opcode, flags));
 }
 
 /* Posts a transfer of any size to a NIC's queue. */
@@ -112,6 +113,7 @@ WEIR_FN_COLD int64_t weir_window_port_push(const weir_dev_proxy_channel *queue, 
                                            uint64_t local_offset, uint64_t bytes, uint64_t value, uint32_t remote,
                                            uint32_t local, uint32_t type)
 {
+    weir_arch_no_kernel();
     uint64_t ticket = 0;
     weir_request request;
     request.remote_offset = remote_offset;
@@ -145,6 +147,7 @@ WEIR_FN_COLD weir_status weir_window_port_post_move(const weir_dev_window *windo
                                                     uint64_t local_offset, uint64_t bytes, uint32_t device,
                                                     uint32_t type, uint32_t memories, int more)
 {
+    weir_arch_no_kernel();
     const weir_dev_port_channel *channel = window->to[device].channel;
     const weir_dev_window_place *places = window->table->places;
     const weir_dev_window_place *remote = places + (memories / WEIR_WINDOW_MEMORIES * window->devices + device);
@@ -172,6 +175,7 @@ WEIR_FN_COLD weir_status weir_window_port_post_move(const weir_dev_window *windo
 WEIR_FN_COLD weir_status weir_window_port_post_value(const weir_dev_window *window, uint32_t device, uint64_t place,
                                                      uint64_t value)
 {
+    weir_arch_no_kernel();
     const weir_dev_port_channel *channel = window->to[device].channel;
     int64_t ticket = 0;
     if (weir_dev_port_channel_is_rdma(channel)) {
@@ -202,8 +206,8 @@ WEIR_FN weir_status weir_window_port_await(const weir_dev_proxy_channel *queue, 
     while ((done = weir_arch_load_acquire_sys_u64(&queue->progress->done)) <= ticket) {
         const weir_status status = weir_spin_step(&spin, queue->fifo.control);
         if (status != WEIR_OK) {
-            return weir_dev_control_end_wait(queue->fifo.control, status,
-                                             weir_dev_proxy_channel_note(queue, WEIR_DOING_CHANNEL_WAIT, ticket));
+            return WEIR_SLOW(weir_dev_control_end_wait(
+                queue->fifo.control, status, weir_dev_proxy_channel_note(queue, WEIR_DOING_CHANNEL_WAIT, ticket)));
         }
     }
     return done == WEIR_PROGRESS_FAILED ? weir_dev_progress_outcome(queue->progress, ticket) : WEIR_OK;
@@ -212,6 +216,7 @@ WEIR_FN weir_status weir_window_port_await(const weir_dev_proxy_channel *queue, 
 /* weir_window_port_flush. */
 WEIR_FN_COLD weir_status weir_window_port_post_flush(const weir_dev_window *window, uint32_t device)
 {
+    weir_arch_no_kernel();
     const weir_dev_port_channel *channel = window->to[device].channel;
     int64_t ticket;
     if (weir_dev_port_channel_is_rdma(channel)) {

@@ -106,8 +106,8 @@ WEIR_FN weir_status weir_window_room(const weir_dev_window *window, uint32_t num
                                      weir_window_ticket ticket)
 {
     return WEIR_UNLIKELY(ticket.position - ticket.taken >= window->count)
-               ? WEIR_WINDOW_APART(weir_window_await_room, weir_window_await_room)(window, number, target, tag,
-                                                                                   ticket.position)
+               ? WEIR_SLOW(WEIR_WINDOW_APART(weir_window_await_room, weir_window_await_room)(window, number, target,
+                                                                                             tag, ticket.position))
                : WEIR_OK;
 }
 
@@ -158,6 +158,7 @@ WEIR_FN void weir_window_store(const weir_dev_window *window, uint32_t device, w
 WEIR_FN_COLD weir_status weir_window_send_far(const weir_dev_window *window, uint32_t number, uint32_t target,
                                               uint32_t tag, uint64_t position, uint64_t taken)
 {
+    weir_arch_no_kernel();
     const uint32_t device = weir_window_device_of(window, target);
     const weir_window_ticket ticket = { NULL, position, taken };
     weir_status status = weir_window_room(window, number, target, tag, ticket);
@@ -282,7 +283,7 @@ WEIR_FN void weir_window_credit(const weir_dev_window *window, uint32_t index, u
     } else if (WEIR_UNLIKELY(shared == NULL)) {
         const weir_status status = weir_window_port_value(window, device, place, head);
         if (status != WEIR_OK) {
-            (void)weir_window_port_fail(window, device, status);
+            (void)WEIR_SLOW(weir_window_port_fail(window, device, status));
         }
     } else {
         weir_arch_store_release_sys_u64((uint64_t *)(shared + place), head);
@@ -331,6 +332,7 @@ WEIR_FN weir_vec16 weir_window_close_holes(const weir_dev_window *window, uint32
  * may be the ones that the awaited source waits for. */
 WEIR_FN_COLD void weir_window_credit_all(const weir_dev_window *window, uint32_t index, uint32_t least)
 {
+    weir_arch_no_kernel();
     WEIR_ROLLED
     for (uint32_t device = 0; device < window->devices; device++) {
         weir_vec16 *state = (weir_vec16 *)(weir_window_states(window, index) + device);
@@ -370,7 +372,7 @@ WEIR_FN weir_status weir_window_end_look(const weir_dev_window *window, uint32_t
 {
     weir_arch_fence_acquire_sys();
     if (WEIR_UNLIKELY((bits & WEIR_WINDOW_REPORT) != 0)) {
-        weir_window_credit_all(window, index, window->count / 2);
+        WEIR_SLOW(weir_window_credit_all(window, index, window->count / 2));
     }
     return WEIR_UNLIKELY((bits & WEIR_WINDOW_DUE) != 0) ? weir_spin_look_once(window->barrier.control) : WEIR_OK;
 }
@@ -401,6 +403,7 @@ WEIR_FN_COLD weir_status weir_window_step(const weir_dev_window *window, uint32_
 WEIR_FN_COLD weir_status weir_window_collect_any(const weir_dev_window *window, uint32_t index, uint32_t source,
                                                  uint32_t tag, uint64_t count)
 {
+    weir_arch_no_kernel();
     uint32_t bits = 0;
     uint32_t looks = 0;
     uint32_t idle = 0; /* looks since the last match */
@@ -429,6 +432,7 @@ WEIR_WINDOW_POINTER(weir_window_collect_function, weir_window_collect_any, weir_
  * ring has been taken since the last report, and checks the control block if the wait is due. */
 WEIR_FN_COLD weir_status weir_window_after_take(const weir_dev_window *window, uint32_t index, uint32_t device, int due)
 {
+    weir_arch_no_kernel();
     const uint64_t *ring = (const uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device));
     weir_vec16 *state = (weir_vec16 *)(weir_window_states(window, index) + device);
     weir_vec16 head = weir_arch_load_vec16(state);
@@ -555,11 +559,12 @@ WEIR_FN weir_status weir_window_collect(const weir_dev_window *window, uint32_t 
             }
             const int due = weir_window_is_due(before, head.lo);
             return WEIR_UNLIKELY(weir_window_unknown(head) >= size / 2 || due || rest)
-                       ? weir_window_after_take(window, index, device, due)
+                       ? WEIR_SLOW(weir_window_after_take(window, index, device, due))
                        : WEIR_OK;
         }
     }
-    return WEIR_WINDOW_APART(weir_window_collect_any, weir_window_collect_any)(window, index, source, tag, count);
+    return WEIR_SLOW(
+        WEIR_WINDOW_APART(weir_window_collect_any, weir_window_collect_any)(window, index, source, tag, count));
 }
 
 /* Subtracts the matches in the rings from `*missing`, up to all of it, and takes nothing. Returns whether the rings can
@@ -598,6 +603,7 @@ WEIR_FN int weir_window_count(const weir_dev_window *window, uint32_t index, uin
 WEIR_FN_COLD weir_status weir_window_try(const weir_dev_window *window, uint32_t index, uint32_t source, uint32_t tag,
                                          uint64_t count)
 {
+    weir_arch_no_kernel();
     uint64_t missing = count;
     const int stuck = weir_window_count(window, index, source, tag, &missing);
     if (missing != 0) {

@@ -56,7 +56,7 @@ WEIR_FN weir_status weir_dev_window_send_alone(const weir_dev_window_rank *self,
     const weir_dev_window *window = self->window;
     if (weir_coop_leads(coop) && status == WEIR_OK) {
         if (WEIR_UNLIKELY(ticket.shared == NULL)) {
-            status = weir_window_send_far(window, self->number, target, tag, ticket.position, ticket.taken);
+            status = WEIR_SLOW(weir_window_send_far(window, self->number, target, tag, ticket.position, ticket.taken));
         } else {
             status = weir_window_room(window, self->number, target, tag, ticket);
             if (status == WEIR_OK) {
@@ -98,6 +98,7 @@ WEIR_FN_COLD weir_status weir_dev_window_put_notify_far(const weir_dev_window *w
                                                         uint32_t local_memory, uint64_t local_offset, uint64_t bytes,
                                                         uint32_t tag, uint64_t position, uint64_t taken)
 {
+    weir_arch_no_kernel();
     const uint32_t number = window->device * window->ranks + index;
     const weir_window_ticket ticket = { NULL, position, taken };
     weir_status status = weir_window_room(window, number, target, tag, ticket);

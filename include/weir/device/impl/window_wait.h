@@ -80,7 +80,7 @@ WEIR_FN weir_status weir_dev_window_meet_devices(const weir_dev_window *window, 
             is_long = weir_spin_is_long(&reads);
         }
         if (WEIR_UNLIKELY(is_long)) {
-            status = weir_dev_window_await_device(window, device, round);
+            status = WEIR_SLOW(weir_dev_window_await_device(window, device, round));
         }
     }
     return status;
