@@ -29,9 +29,22 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
     char *in = unpack ? channel->packets + line_offset + (halves == 2 && unpack_flag % 2 != 0 ? half : 0) : NULL;
     const char *src = channel->local + put_offset;
     char *dst = channel->local + unpack_offset;
+    /* If each line has lanes of its own, they load the data while the epochs are on their way. */
+    const int whole = (((uintptr_t)src | (uintptr_t)dst | bytes) & 7) == 0;
+    const int alone = whole && weir_line_count(bytes) <= coop.size / WEIR_ARCH_LINE_LANES;
+    const uint32_t line = coop.rank / WEIR_ARCH_LINE_LANES;
+    weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
+    WEIR_PARTLY_SET(parts);
+    if (alone && put) {
+        weir_line_load(parts, src + line * WEIR_LINE_DATA, weir_line_left(bytes / 8, line),
+                       coop.rank % WEIR_ARCH_LINE_LANES);
+    }
     weir_packet_advance(channel->epochs, put ? WEIR_EPOCH_PUT : WEIR_EPOCH_UNPACK,
                         unpack ? WEIR_EPOCH_UNPACK : WEIR_EPOCH_PUT, coop);
-    if (WEIR_UNLIKELY((((uintptr_t)src | (uintptr_t)dst | bytes) & 7) != 0)) {
+    if (alone) {
+        status = weir_line_run_alone(out, parts, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes,
+                                     coop.rank, channel->semaphore.control);
+    } else if (WEIR_UNLIKELY(!whole)) {
         status = weir_line_run_any(out, src, put_flag, dst, in, unpack_flag, bytes, coop.rank, coop.size,
                                    channel->semaphore.control);
     } else {

@@ -90,6 +90,26 @@ WEIR_FN int32_t weir_line_left(uint64_t words, uint64_t line)
     return left < 0x7fffffff ? (int32_t)left : 0x7fffffff;
 }
 
+/* Loads the calling lane's parts of a line of `left` aligned words of data. Without a flag: weir_line_set_flag. */
+WEIR_FN void weir_line_load(weir_vec16 *parts, const char *src, int32_t left, uint32_t lane)
+{
+    const weir_alias_u64 *words = (const weir_alias_u64 *)src;
+    WEIR_UNROLL
+    for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
+        int32_t word = (int32_t)(lane * WEIR_ARCH_LINE_PARTS + p);
+        parts[p].lo = word < left ? weir_arch_load_u64(words + word) : 0;
+        parts[p].hi = word != 7 && word + 8 < left ? weir_arch_load_u64(words + word + 8) : 0;
+    }
+}
+
+WEIR_FN void weir_line_set_flag(weir_vec16 *parts, uint64_t flag, uint32_t lane)
+{
+    WEIR_UNROLL
+    for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
+        parts[p].hi = lane * WEIR_ARCH_LINE_PARTS + p == 7 ? flag : parts[p].hi;
+    }
+}
+
 /* Sends up to `batch` lines, `stride` apart, of `left` aligned words of data. The last line is padded with zeros.
  * `batch` is a constant, WEIR_LINE_BATCH at most. */
 WEIR_FN void weir_line_put_batch(char *lines, const char *src, int32_t left, uint64_t flag, uint32_t stride,
@@ -99,13 +119,8 @@ WEIR_FN void weir_line_put_batch(char *lines, const char *src, int32_t left, uin
     int32_t rest = left;
     WEIR_UNROLL
     for (uint32_t k = 0; k < batch; k++) {
-        const weir_alias_u64 *words = (const weir_alias_u64 *)src;
-        WEIR_UNROLL
-        for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
-            int32_t word = (int32_t)(lane * WEIR_ARCH_LINE_PARTS + p);
-            parts[k][p].lo = word < rest ? weir_arch_load_u64(words + word) : 0;
-            parts[k][p].hi = word == 7 ? flag : word + 8 < rest ? weir_arch_load_u64(words + word + 8) : 0;
-        }
+        weir_line_load(parts[k], src, rest, lane);
+        weir_line_set_flag(parts[k], flag, lane);
         src += stride * WEIR_LINE_DATA;
         rest -= (int32_t)(stride * WEIR_LINE_WORDS);
     }
@@ -223,6 +238,31 @@ WEIR_FN weir_status weir_line_unpack_batch(char *dst, const char *lines, int32_t
         left -= (int32_t)(stride * WEIR_LINE_WORDS);
     }
     return WEIR_OK;
+}
+
+/* weir_line_run if each line has lanes of its own, which have loaded its data: `parts`. */
+WEIR_FN weir_status weir_line_run_alone(char *out, weir_vec16 *parts, uint64_t out_flag, char *dst, const char *in,
+                                        uint64_t in_flag, uint64_t bytes, uint32_t rank,
+                                        const weir_dev_control *control)
+{
+    const uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
+    const uint32_t line = rank / WEIR_ARCH_LINE_LANES;
+    const int32_t left = weir_line_left(bytes / 8, line);
+    /* The warp's first line decides for all its lanes: they take the same branches. */
+    const uint32_t first = rank / weir_arch_warp_size() * (weir_arch_warp_size() / WEIR_ARCH_LINE_LANES);
+    if (first >= weir_line_count(bytes)) {
+        return WEIR_OK;
+    }
+    if (out != NULL) {
+        weir_line_set_flag(parts, out_flag, lane);
+        weir_arch_warp_converge();
+        if (left > 0) {
+            weir_arch_store_line(out + line * WEIR_LINE_BYTES, lane, parts);
+        }
+    }
+    return in == NULL ? WEIR_OK
+                      : weir_line_unpack_batch(dst + line * WEIR_LINE_DATA, in + line * WEIR_LINE_BYTES, left, in_flag,
+                                               0, 1, lane, control);
 }
 
 /* Waits for line `line` and stores its data at any address. `line` may be the last line, or beyond it. */
