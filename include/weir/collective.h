@@ -10,10 +10,10 @@
  *
  * All ranks call the operations of a collective in the same order. The caller keeps that order on several streams too,
  * unless opts.order_streams is set. All ranks give the same operation, count, type and root; otherwise
- * WEIR_ERR_MISMATCH becomes the communicator's error on all ranks, and names the first rank of the host whose call
- * differs from that of the host's first rank. Either all ranks record a
- * call, at the same place in the order, or none does. Operations that run at the same time need separate collectives,
- * whose blocks fit on the GPU side by side (opts.blocks, opts.threads).
+ * WEIR_ERR_MISMATCH becomes the communicator's error on all ranks, and usually names the first rank whose call differs
+ * from that of the host's first rank (docs/failure.md). Either all ranks record a call, at the same place in the order,
+ * or none does. Operations that run at the same time need separate collectives, whose blocks fit on the GPU side by
+ * side (opts.blocks, opts.threads).
  *
  * Pointers are memory that the device can access, aligned to the element. Other pointers end the device's context, or
  * on the CPU the process, unless opts.check_pointers is set. Whether memory is registered (weir_collective_register),

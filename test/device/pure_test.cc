@@ -203,11 +203,22 @@ TEST(DeviceParts, TheFirstRankThatDiffersIsRecorded)
     t.call(0, { 5, 0, 9 });
     t.call(1, { 5, 0, 8 });
     EXPECT_EQ(t.compare({ 5, 0, 7 }), WEIR_ERR_MISMATCH);
-    EXPECT_EQ(t.differences[0].found, 1u);
-    EXPECT_EQ(t.differences[0].first, 1u + 1);
-    EXPECT_TRUE(Three::is(t.differences[0].mine, 5, 8));
-    EXPECT_TRUE(Three::is(t.differences[0].theirs, 5, 9));
-    EXPECT_EQ(t.differences[1].found, 0u);
+    EXPECT_EQ(t.differences[2].found, 1u);
+    EXPECT_EQ(t.differences[2].first, 1u + 1);
+    EXPECT_TRUE(Three::is(t.differences[2].mine, 5, 8));
+    EXPECT_TRUE(Three::is(t.differences[2].theirs, 5, 9));
+    EXPECT_EQ(t.differences[0].found + t.differences[1].found, 0u);
+}
+
+// Rank 1 differs from rank 0 in its count alone, and rank 2 calls another operation.
+TEST(DeviceParts, ACountIsADifferenceForARankOfAnotherOperation)
+{
+    Three t;
+    t.call(0, { 5, 0, 9 });
+    t.call(1, { 5, 0, 8 });
+    EXPECT_EQ(t.compare({ 6, 0, 9 }), WEIR_ERR_MISMATCH);
+    EXPECT_EQ(t.differences[2].first, 1u + 1);
+    EXPECT_TRUE(Three::is(t.differences[2].mine, 5, 8));
 }
 
 // Ranks 0 and 1 make the same call, which sends rank 2 different counts.
@@ -215,13 +226,13 @@ TEST(DeviceParts, CountsOfAnotherOperationDoNotDiffer)
 {
     Three t;
     const uint64_t counts[2][3] = { { 0, 0, 9 }, { 0, 0, 8 } };
-    t.call(0, { 6, 0, 0 }, counts[0]);
-    t.call(1, { 6, 0, 0 }, counts[1]);
+    t.call(0, { 6 | WEIR_CALL_COUNTED, 0, 0 }, counts[0]);
+    t.call(1, { 6 | WEIR_CALL_COUNTED, 0, 0 }, counts[1]);
     EXPECT_EQ(t.compare({ 5, 0, 7 }), WEIR_ERR_MISMATCH);
-    EXPECT_EQ(t.differences[0].found, 1u);
-    EXPECT_EQ(t.differences[0].first, 2u + 1);
-    EXPECT_TRUE(Three::is(t.differences[0].mine, 5, 7));
-    EXPECT_TRUE(Three::is(t.differences[0].theirs, 6, 9));
+    EXPECT_EQ(t.differences[2].found, 1u);
+    EXPECT_EQ(t.differences[2].first, 2u + 1);
+    EXPECT_TRUE(Three::is(t.differences[2].mine, 5, 7));
+    EXPECT_TRUE(Three::is(t.differences[2].theirs, 6 | WEIR_CALL_COUNTED, 9));
 }
 
 // Rank 0 calls nothing. After two seconds, long before the deadline, rank 2 records itself and rank 1.
@@ -236,7 +247,7 @@ TEST(DeviceParts, ASilentRankDelaysNoDifference)
     const uint64_t begin = weir_arch_clock_ns();
     EXPECT_EQ(weir_collective_compare(&t.c[2], &mine, nullptr, Three::flag, 0, 0, second), WEIR_ERR_MISMATCH);
     EXPECT_LT(weir_arch_clock_ns() - begin, 30000000000u);
-    EXPECT_EQ(t.differences[0].found, 0u);
+    EXPECT_EQ(t.differences[0].found + t.differences[2].found, 0u);
     EXPECT_EQ(t.differences[1].found, 1u);
     EXPECT_EQ(t.differences[1].first, 0u);
     EXPECT_TRUE(Three::is(t.differences[1].mine, 5, 7));

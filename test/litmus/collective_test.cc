@@ -462,9 +462,9 @@ template <uint32_t N> struct AnyDifference : AnyCalls<N> {
                 const weir_dev_difference &d = found[r][k];
                 const uint32_t first = differs == 0 ? 1 : differs;
                 const uint32_t mine = d.first != 0 ? first : r; // or a rank was late: the pair that has found it
-                const bool pair = d.first != 0 ? k == 0 && d.first == first + 1 : r == differs || k == differs;
+                const bool pair = d.first != 0 ? k == r && d.first == first + 1 : r == differs || k == differs;
                 const bool right = pair && is_equal(d.mine, Calls::what_of(of(mine, 0), 0)) &&
-                                   is_equal(d.theirs, Calls::what_of(of(k, 0), 0));
+                                   is_equal(d.theirs, Calls::what_of(of(d.first != 0 ? 0 : k, 0), 0));
                 if (d.found != 0 && !right) {
                     return false;
                 }

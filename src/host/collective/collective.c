@@ -331,13 +331,18 @@ static bool describe_difference(void *context, weir_status status, char *text, s
     const weir_collective *collective = (const weir_collective *)context;
     const weir_dev_difference *all = (const weir_dev_difference *)weir_memory_host_pointer(collective->differences);
     const uint32_t count = all != NULL ? WEIR_DIFFERENCES_FAR + collective->size : 0;
+    const weir_dev_difference *first = all != NULL ? &all[collective->device.rank] : NULL;
+    if (status == WEIR_ERR_MISMATCH && first != NULL && weir_arch_load_acquire_sys_u64(&first->found) != 0) {
+        const uint32_t *ranks = collective->host.ranks;
+        weiri_call_differ(first, &ranks[weir_arch_load_relaxed_sys_u64(&first->first) - 1], ranks[0], text, bytes);
+        return true;
+    }
     for (uint32_t k = 0; status == WEIR_ERR_MISMATCH && k < count; k++) {
         if (weir_arch_load_acquire_sys_u64(&all[k].found) != 0) {
             const uint32_t peer = k < WEIR_COLLECTIVE_RANKS  ? collective->host.ranks[k]
                                   : k < WEIR_DIFFERENCES_FAR ? collective->rails.team.ranks[k - WEIR_COLLECTIVE_RANKS]
                                                              : collective->rails.ranks[k - WEIR_DIFFERENCES_FAR];
-            const uint64_t first = weir_arch_load_relaxed_sys_u64(&all[k].first);
-            weiri_call_differ(&all[k], first != 0 ? &collective->host.ranks[first - 1] : NULL, peer, text, bytes);
+            weiri_call_differ(&all[k], NULL, peer, text, bytes);
             return true;
         }
     }

@@ -204,7 +204,8 @@ static inline weiri_call weiri_call_of(const weir_collective_request *request, u
 static inline uint64_t weiri_call_word(const weiri_call *call)
 {
     return (uint64_t)call->kind | (uint64_t)call->dtype << 8 | (uint64_t)call->op << 16 | (uint64_t)call->root << 24 |
-           (uint64_t)call->form << 40 | (uint64_t)call->blocks << 48;
+           (uint64_t)call->form << 40 | (uint64_t)call->blocks << 48 |
+           (call->kind == WEIRI_ALL_TO_ALL_V ? WEIR_CALL_COUNTED : 0);
 }
 
 extern const char *const weiri_kind_names[WEIRI_KINDS];

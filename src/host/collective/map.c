@@ -54,7 +54,7 @@ static void identify(const weir_collective *collective, buffer *b, uint64_t byte
                bytes <= b->allocation.bytes - (uint64_t)((const char *)b->data - b->allocation.base);
 }
 
-/* Tells the others of the buffers. They must have recorded the same call; the text names the first that has not. */
+/* Tells the others of the buffers. They must have recorded the same call; the error names the first that has not. */
 static weir_status tell(weir_collective *collective, const char *name, const weir_collective_request *q,
                         const buffer *buffers, uint64_t told[][WEIRI_TEAM_WORDS])
 {

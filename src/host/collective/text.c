@@ -49,7 +49,7 @@ static void describe_words(const uint64_t *words, bool form, char *text, size_t 
         used += snprintf(text + used, bytes - (size_t)used, ", root %u", root);
     }
     if (form && used > 0 && (size_t)used < bytes) {
-        used += snprintf(text + used, bytes - (size_t)used, " (form %u, %u blocks", (uint32_t)(words[0] >> 40) & 0xff,
+        used += snprintf(text + used, bytes - (size_t)used, " (form %u, %u blocks", (uint32_t)(words[0] >> 40) & 0x7f,
                          (uint32_t)(words[0] >> 48));
     }
     if (form && used > 0 && (size_t)used < bytes) {

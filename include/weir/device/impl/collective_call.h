@@ -22,6 +22,7 @@
 
 #define WEIR_MAILBOX_BYTES 64u
 #define WEIR_MAILBOX_WORDS 3u
+#define WEIR_CALL_COUNTED ((uint64_t)1 << 47) /* in the first word: the third one is the count for one peer */
 
 #define WEIR_COLLECTIVE_LANE_WORDS 4u /* of counts, for each peer and direction */
 #define WEIR_COLLECTIVE_LANES_AT (WEIR_CELL_BYTES / 8)
@@ -526,17 +527,19 @@ WEIR_FN_COLD weir_status weir_collective_differ(weir_dev_difference *difference,
     return weir_dev_control_fail(control, WEIR_ERR_MISMATCH);
 }
 
-/* Waits up to two seconds in all, which `spin` counts, for the call of rank `k` of the host in mailbox 0. Returns
- * whether it has come. */
-WEIR_FN int weir_collective_hear(const weir_dev_collective *c, uint32_t k, uint32_t flag, weir_spin *spin,
-                                 uint64_t *words)
+/* Waits for the call of rank `k` of the host in mailbox 0. Returns whether it has come. `spin` counts the waits for all
+ * ranks, which last two seconds in all, or a quarter of the deadline. */
+WEIR_FN int weir_collective_await_call(const weir_dev_collective *c, uint32_t k, uint32_t flag, weir_spin *spin,
+                                       uint64_t *words)
 {
     const char *box = c->memory[c->rank] + weir_collective_mailbox(c, flag % 2, 0, k);
+    const uint64_t quarter = weir_arch_load_relaxed_sys_u64(&c->control->timeout_ns) / 4;
+    const uint64_t most = quarter < 2000000000u ? quarter : 2000000000u;
     WEIR_ROLLED
     for (uint32_t i = 0; i < WEIR_MAILBOX_WORDS; i++) {
         weir_vec16 pair = weir_arch_load_relaxed_sys_pair(box + (uint64_t)16 * i);
         while (!weir_ll16_there(pair, flag)) {
-            const int late = spin->since_ns != 0 && weir_arch_clock_ns() - spin->since_ns > 2000000000u;
+            const int late = spin->since_ns != 0 && weir_arch_clock_ns() - spin->since_ns > most;
             if (late || weir_spin_step(spin, c->control) != WEIR_OK) {
                 return 0;
             }
@@ -547,10 +550,9 @@ WEIR_FN int weir_collective_hear(const weir_dev_collective *c, uint32_t k, uint3
     return 1;
 }
 
-/* This rank and `peer` call different operations, in which each rank tells all others the same. Records the first rank
- * that differs from rank 0, and both calls, so that all ranks report the same. If a rank has told nothing, records the
- * calls of this rank and `peer`. Ranks of another operation may tell each peer another count, so counts decide only
- * between calls like this rank's. */
+/* This rank and `peer` call different operations. Records the first rank that differs from rank 0, and both calls, in
+ * this rank's own entry, so that all ranks report the same. If a rank of the host sends no call, records the calls of
+ * this rank and `peer`. If rank 0's operation has counts for each peer, counts do not differ. */
 WEIR_FN_COLD weir_status weir_collective_differ_first(const weir_dev_collective *c, uint32_t peer, const uint64_t *mine,
                                                       const uint64_t *theirs, uint32_t flag)
 {
@@ -567,16 +569,18 @@ WEIR_FN_COLD weir_status weir_collective_differ_first(const weir_dev_collective 
                 words[i] = mine[i];
             }
         } else {
-            there = weir_collective_hear(c, k, flag, &spin, words);
+            there = weir_collective_await_call(c, k, flag, &spin, words);
         }
-        const int other = k != 0 && (calls[0][0] != words[0] || calls[0][1] != words[1] ||
-                                     (calls[0][0] == mine[0] && calls[0][2] != words[2]));
+        const int counted = (calls[0][0] & WEIR_CALL_COUNTED) != 0;
+        const int other =
+            k != 0 && (calls[0][0] != words[0] || calls[0][1] != words[1] || (!counted && calls[0][2] != words[2]));
         if (there && other) {
-            weir_collective_store_difference(c->differences, k + 1, words, calls[0]);
+            weir_collective_store_difference(c->differences + c->rank, k + 1, words, calls[0]);
             return weir_dev_control_fail(c->control, WEIR_ERR_MISMATCH);
         }
     }
-    return weir_collective_differ(difference, mine, theirs, c->control);
+    const weir_status status = weir_dev_control_status(c->control); /* another thread may have found more */
+    return status != WEIR_OK ? status : weir_collective_differ(difference, mine, theirs, c->control);
 }
 
 /* Waits for the error that another block is about to report. Ends as weir_spin_step. */
