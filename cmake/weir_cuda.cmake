@@ -39,4 +39,9 @@ if(WEIR_HAVE_CUDA AND NOT WEIR_CUDA STREQUAL "DRIVER")
     endif()
 endif()
 
+# Kernels of libweir store their names late (weir/device/kernel.h), unless flags keep nvcc from inlining.
+set(WEIR_LATE_NAMES ON)
+if("${CMAKE_CUDA_FLAGS}" MATCHES "Ofast-compile|device-debug|(^| )-G( |$)")
+    set(WEIR_LATE_NAMES OFF)
+endif()
 message(STATUS "CUDA device: ${WEIR_HAVE_CUDA}; kernels for GPUs: ${WEIR_HAVE_NVCC}")

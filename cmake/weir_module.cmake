@@ -18,8 +18,8 @@ function(weir_module list source)
     endif()
     set(flags -O3 -std=c++${CMAKE_CUDA_STANDARD} -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
         --diag-suppress=177 -DWEIR_KERNEL_MODULE)
-    if(NOT name STREQUAL collective_exchange) # whose small transfers take longer with it
-        list(APPEND flags -DWEIR_LATE_NAMES) # weir/device/kernel.h
+    if(WEIR_LATE_NAMES AND NOT name STREQUAL collective_exchange) # small exchanges take longer with late names
+        list(APPEND flags -DWEIR_LATE_NAMES)
     endif()
     foreach(arch IN LISTS CMAKE_CUDA_ARCHITECTURES)
         string(REGEX MATCH "[0-9]+" number ${arch})

@@ -114,6 +114,8 @@ class Rules(unittest.TestCase):
         self.assertEqual(self.check(check_sources.kernel_names, **{
             name: bare + shown % "    weir_arch_show_kernel();\n"}), [], "the caller shows the name")
         self.found(check_sources.kernel_names, name, bare + shown % "", "weir_wait calls weir_fail without WEIR_SLOW")
+        self.found(check_sources.kernel_names, name, "#if A\n" + record + fail + caller % "weir_fail(n)" + "#else\n"
+                   + caller % "n" + "#endif\n", "weir_wait calls weir_fail without WEIR_SLOW")
         self.found(check_sources.kernel_names, name, record + fail + caller % "WEIR_FN_APART(one, weir_fail)(n)",
                    "weir_wait calls weir_fail without WEIR_SLOW")
         self.found(check_sources.kernel_names, name, record + fail.replace("    weir_dev", "    weir_arch_show_kernel();\n    weir_dev"),

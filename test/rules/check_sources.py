@@ -317,17 +317,19 @@ def kernel_names(root):
     """Functions of kernels that are not inlined cannot find out which kernel they are part of
     (include/weir/device/impl/arch_name.h). So an inlined function calls one that may record an error in WEIR_SLOW, or
     behind weir_arch_show_kernel; or all its callers do so. A function that is not inlined does neither."""
-    functions = {}  # name: (file, line, inlined, text)
+    functions = {}  # name: (file, line, inlined, text), one after the other if it is defined under several conditions
     for name, content in files(root, "include/weir/device"):
         content = re.sub(r"WEIR_(?:FN|WINDOW)_APART\(\w+,\s*(\w+)\)\(", r"\1(", without(content, True))  # a call by a pointer
         for match in FUNCTION.finditer(content):
             line = content.count("\n", 0, match.start(3)) + 1
-            functions[match[2]] = (name, line, match[1] == "WEIR_FN", match[3])
+            key = match[2] + "#" * sum(other.rstrip("#") == match[2] for other in functions)
+            functions[key] = (name, line, match[1] == "WEIR_FN", match[3])
     calls = {name: [(call[1], call.start()) for call in re.finditer(r"\b(\w+)\(", text) if call[1] in functions]
              for name, (_, _, _, text) in functions.items()}
     records = {"weir_dev_control_store_note"}
     while True:
-        more = {name for name in functions if name not in records and any(called in records for called, _ in calls[name])}
+        more = {other for other in functions for name in functions if other.rstrip("#") == name.rstrip("#")
+                and other not in records and any(called in records for called, _ in calls[name])}
         if not more:
             break
         records |= more
@@ -336,16 +338,16 @@ def kernel_names(root):
         text = functions[name][3][:at].rstrip()
         if text.endswith("WEIR_SLOW(") or "weir_arch_show_kernel();" in text:
             return True
-        callers = [(caller, place) for caller in functions for called, place in calls[caller] if called == name]
+        callers = [(caller, place) for caller in functions for called, place in calls[caller] if called == name.rstrip("#")]
         return bool(callers) and name not in seen and all(
             not functions[caller][2] or shows(caller, place, seen | {name}) for caller, place in callers)
 
     for name, (path, line, inlined, text) in functions.items():
         if not inlined and ("WEIR_SLOW(" in text or "weir_arch_show_kernel(" in text):
-            yield f"{path}:{line}: {name} is not inlined, and cannot show the kernel's name"
+            yield f"{path}:{line}: {name.rstrip('#')} is not inlined, and cannot show the kernel's name"
         for called, at in calls[name]:
             if inlined and called in records and not functions[called][2] and not shows(name, at, frozenset()):
-                yield f"{path}:{line + text.count(chr(10), 0, at)}: {name} calls {called} without WEIR_SLOW"
+                yield f"{path}:{line + text.count(chr(10), 0, at)}: {name.rstrip('#')} calls {called} without WEIR_SLOW"
 
 
 RULES = (include_direction, tags, heads, clang_format, cuda, verbs, fabric, mpi, environment, output, allocation, endings,

@@ -23,11 +23,11 @@
  * Kernels of different files may have the same name. In a cubin or fatbin the driver finds kernels by name: compile
  * such a file with WEIR_KERNEL_MODULE defined, and its kernel for GPUs is extern "C" put_gpu.
  *
- * When a kernel begins, it stores its name for the texts of errors, which takes it 0.1 us. A file that defines
- * WEIR_LATE_NAMES in front of weir's headers (nvcc -DWEIR_LATE_NAMES) saves that: its kernels store their names when a
- * wait has become long, or when something fails. All device code of such a file that calls weir is then a WEIR_KERNEL,
- * or is inlined into one. Otherwise ptxas says "Unknown symbol 'WEIR_LATE_NAMES_outside_WEIR_KERNEL'". This does not
- * work with -G.
+ * When a kernel begins, it stores its name for the texts of errors, which takes a short one up to 0.2 us. A file that
+ * defines WEIR_LATE_NAMES in front of weir's headers (nvcc -DWEIR_LATE_NAMES) saves that: its kernels store their names
+ * when a wait has become long, or when something fails. All device code of such a file that calls weir is then a
+ * WEIR_KERNEL, or is inlined into one. Otherwise ptxas says "Unknown symbol 'WEIR_LATE_NAMES_outside_WEIR_KERNEL'", and
+ * so it does with flags that keep nvcc from inlining (-G, --Ofast-compile).
  *
  * Write a kernel with large blocks with WEIR_KERNEL_FOR(put, put_args, 1024): the compiler then limits its registers so
  * that blocks of that many threads fit. */

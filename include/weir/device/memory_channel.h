@@ -27,9 +27,10 @@
  * Blocking:  wait, unpack and exchange have the communicator's deadline; nothing else blocks.
  * Ownership: weir_memory_channel_device gives the handle. Kernels must not use it after weir_memory_channel_destroy.
  * Order:     put and get are ordinary accesses, ordered by the signal and the barriers around them. Packets carry their
- *            own order. read and write are relaxed at system scope.
- * Errors:    WEIR_ERR_RANGE (also without a packet buffer), WEIR_ERR_INVALID (a misaligned packet or value, or lines on
- *            a link without lines), and the errors of waits: WEIR_ERR_TIMEOUT or the communicator's sticky error. */
+ *            own order; the group meets between writing the local memory and sending it. read and write are relaxed at
+ * system scope. Errors:    WEIR_ERR_RANGE (also without a packet buffer), WEIR_ERR_INVALID (a misaligned packet or
+ * value, or lines on a link without lines), and the errors of waits: WEIR_ERR_TIMEOUT or the communicator's sticky
+ * error. */
 #ifndef WEIR_DEVICE_MEMORY_CHANNEL_H
 #define WEIR_DEVICE_MEMORY_CHANNEL_H
 

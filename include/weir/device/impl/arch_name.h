@@ -27,7 +27,7 @@
 #define WEIR_SLOW(call) (weir_arch_show_kernel(), (call))
 
 #if defined(__CUDA_ARCH__)
-/* The first one is 1 in a kernel and 0 in a function. Its name is the text of ptxas where there is none. */
+/* The first one is 1 in a kernel and 0 in a function. ptxas prints its name where it is not declared. */
 #define WEIR_ARCH_NAME_REGISTERS \
     ".reg .b64 WEIR_LATE_NAMES_outside_WEIR_KERNEL, weir_name_0, weir_name_1, weir_name_2;\n\t"
 

@@ -158,6 +158,7 @@ WEIR_FN_COLD weir_status weir_dev_window_request(const weir_dev_window *window, 
                                                  uint32_t target, uint32_t remote_memory, uint64_t remote_offset,
                                                  uint32_t local_memory, uint64_t local_offset, uint64_t bytes, int more)
 {
+    weir_arch_no_kernel();
     const weir_dev_window_memory *memories = window->table->memories;
     const uint32_t device = weir_window_device_of(window, target);
     if (bytes == 0) {

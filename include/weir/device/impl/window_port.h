@@ -247,22 +247,22 @@ WEIR_FN weir_status weir_window_port_move(const weir_dev_window *window, uint32_
                                           uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
                                           uint64_t local_offset, uint64_t bytes, int more)
 {
-    return WEIR_FN_APART(weir_window_port_move,
-                         weir_window_port_post_move)(window, remote_offset, local_offset, bytes, device, type,
-                                                     remote_memory * WEIR_WINDOW_MEMORIES + local_memory, more);
+    return WEIR_SLOW(WEIR_FN_APART(weir_window_port_move, weir_window_port_post_move)(
+        window, remote_offset, local_offset, bytes, device, type, remote_memory * WEIR_WINDOW_MEMORIES + local_memory,
+        more));
 }
 
 /* Stores a word in the shared part of `device`, behind all earlier puts to it. */
 WEIR_FN weir_status weir_window_port_value(const weir_dev_window *window, uint32_t device, uint64_t place,
                                            uint64_t value)
 {
-    return WEIR_FN_APART(weir_window_port_value, weir_window_port_post_value)(window, device, place, value);
+    return WEIR_SLOW(WEIR_FN_APART(weir_window_port_value, weir_window_port_post_value)(window, device, place, value));
 }
 
 /* Waits until all earlier requests to `device` are done. */
 WEIR_FN weir_status weir_window_port_flush(const weir_dev_window *window, uint32_t device)
 {
-    return WEIR_FN_APART(weir_window_port_flush, weir_window_port_post_flush)(window, device);
+    return WEIR_SLOW(WEIR_FN_APART(weir_window_port_flush, weir_window_port_post_flush)(window, device));
 }
 
 #else

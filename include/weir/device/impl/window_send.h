@@ -35,10 +35,10 @@ WEIR_FN weir_status weir_dev_window_transfer(const weir_dev_window_rank *self, u
     if (WEIR_UNLIKELY(ends.remote == NULL)) {
         return weir_coop_leads(coop)
                    ? weir_dev_window_far(self->window, target,
-                                         weir_dev_window_request(self->window, self->index,
-                                                                 gets ? WEIR_REQUEST_GET : WEIR_REQUEST_PUT, target,
-                                                                 remote_memory, remote_offset, local_memory,
-                                                                 local_offset, bytes, 0))
+                                         WEIR_SLOW(weir_dev_window_request(self->window, self->index,
+                                                                           gets ? WEIR_REQUEST_GET : WEIR_REQUEST_PUT,
+                                                                           target, remote_memory, remote_offset,
+                                                                           local_memory, local_offset, bytes, 0)))
                    : WEIR_OK;
     }
     if (ends.remote != ends.local) {
