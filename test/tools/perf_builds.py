@@ -9,12 +9,11 @@ import unittest
 
 SCRIPT = sys.argv.pop(1)
 
-# The time of round n is n times 10 in each build, and `factor` as much in one of them, but for the last round.
+# The times of the rounds, in place of measured ones.
 FAKE = """#!/bin/sh
 count=$(($(cat {count} 2>/dev/null || echo 0) + 1))
 echo $count > {count}
-time=$((count * 10{factor}))
-[ $count -ne 3 ] || time=7
+time=$(echo {times} | cut -d' ' -f$count)
 while [ "$1" != --json ]; do shift; done
 echo '{{"facts": {{}}, "rows": [
   {{"table": "t", "shape": "blocks", "bytes": 1024, "time_us": '$time', "raw_us": 5, "gbps": null}},
@@ -22,10 +21,10 @@ echo '{{"facts": {{}}, "rows": [
 """
 
 
-def build(folder, factor=""):
+def build(folder, times="1"):
     folder.mkdir()
     (folder / "libweir.so.0").touch()
-    (folder / "weir-perf").write_text(FAKE.format(count=folder / "count", factor=factor), encoding="utf-8")
+    (folder / "weir-perf").write_text(FAKE.format(count=folder / "count", times=times), encoding="utf-8")
     (folder / "weir-perf").chmod(0o755)
     return folder
 
@@ -38,14 +37,14 @@ class PerfBuilds(unittest.TestCase):
     def test_medians_and_changes(self):
         with tempfile.TemporaryDirectory() as folder:
             top = pathlib.Path(folder)
-            old, new = build(top / "old"), build(top / "new", " * 3 / 2")
+            old, new = build(top / "old", "10 20 40"), build(top / "new", "30 20 40")
             done = self.run_script("-n", "3", "--csv", str(top / "out.csv"), f"old={old}", f"new={new}", "--", "put",
                                    "--sizes", "1K")
             self.assertEqual(done.returncode, 0, done.stderr)
-            # Rounds: 10, 20 and 7 us beside 15, 30 and 7 us.
+            # The median of the ratios is 1, the ratio of the medians 1.5.
             self.assertEqual((top / "out.csv").read_text(encoding="utf-8"),
                              "row,old,new,new_change\n"
-                             "put blocks 1024,10.000,15.000,+50.0\n"
+                             "put blocks 1024,20.000,30.000,+0.0\n"
                              "put blocks 1024 raw,5.000,5.000,+0.0\n")
             self.assertIn("put blocks 1024", done.stdout)
 
@@ -54,6 +53,7 @@ class PerfBuilds(unittest.TestCase):
             top = pathlib.Path(folder)
             self.assertIn("has no weir-perf", self.run_script(f"a={top}", "--", "put").stderr)
             self.assertIn("perf-builds [-n ROUNDS]", self.run_script(f"a={top}").stderr)
+            self.assertIn("15 %, and", self.run_script("-n", "x", f"a={top}", "--", "put").stderr)
             bad = build(top / "bad")
             (bad / "weir-perf").write_text("#!/bin/sh\necho no such command >&2\nexit 2\n", encoding="utf-8")
             self.assertIn("no such command", self.run_script(f"a={bad}", "--", "put").stderr)

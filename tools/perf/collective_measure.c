@@ -3,8 +3,9 @@
  * One checked call comes before the timed calls. Out of place, the data of the timed calls is checked too. A checked
  * call with new data follows. With --check, six checked calls come before and twelve, from a replayed graph, after.
  * Ranks do not synchronize on the host between checked calls, so writes that are too early or too late are also
- * found. Ranks of one GPU wait for their own stream after QUEUED_MAX launches: a thread that launches onto a full queue
- * waits inside the driver, and the other ranks, on which the queue may depend, cannot launch. */
+ * found. Ranks of one GPU together put at most QUEUED_MAX launches of data on their streams, and then wait: a thread
+ * that launches onto a full queue waits inside the driver, and the other ranks, on which the queue may depend, cannot
+ * launch. */
 #include "tools/perf/collective.h"
 #include "tools/perf/data.h"
 
@@ -14,7 +15,7 @@
 #define REPLAYS 20u
 #define NODES_MAX 200u
 #define WARMUP 2u
-#define QUEUED_MAX 256u
+#define QUEUED_MAX 512u
 
 /* One operation as this rank calls it. */
 typedef struct task {
@@ -80,8 +81,9 @@ static weir_status put_data_of(perf_rank *rank, task *t, const weir_collective_r
     work.kernel = kernel;
     work.shape = weir_device_fit_shape(rank->device, rank->gpu ? gpu_shape : cpu_shape);
     work.args = &args;
-    const weir_status status = t->eager && rank->shared && t->queued == QUEUED_MAX ? wait_for(rank) : WEIR_OK;
-    t->queued = t->queued == QUEUED_MAX ? 1 : t->queued + 1;
+    const bool full = t->queued >= QUEUED_MAX / rank->ranks;
+    const weir_status status = t->eager && rank->shared && full ? wait_for(rank) : WEIR_OK;
+    t->queued = full ? 1 : t->queued + 1;
     return status == WEIR_OK ? perf_launch(rank, &work) : status;
 }
 
