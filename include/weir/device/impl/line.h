@@ -305,14 +305,12 @@ WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag,
     uint64_t sent = out != NULL ? first : count;
     uint64_t received = in != NULL ? first : count;
     if (count <= stride) { /* the fewest instructions before the first store */
-        uint32_t line = first + mine;
-        int32_t left = weir_line_left(bytes / 8, line);
-        if (sent < count) {
-            weir_line_put_batch(out + line * WEIR_LINE_BYTES, src + line * WEIR_LINE_DATA, left, out_flag, 0, 1, lane);
+        weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
+        WEIR_PARTLY_SET(parts);
+        if (out != NULL) {
+            weir_line_load(parts, src + (first + mine) * WEIR_LINE_DATA, weir_line_left(bytes / 8, first + mine), lane);
         }
-        return received >= count ? WEIR_OK
-                                 : weir_line_unpack_batch(dst + line * WEIR_LINE_DATA, in + line * WEIR_LINE_BYTES,
-                                                          left, in_flag, 0, 1, lane, control);
+        return weir_line_run_alone(out, parts, out_flag, dst, in, in_flag, bytes, rank, control);
     }
     while (sent < count || received < count) {
         if (sent < count) {
