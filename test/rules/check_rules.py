@@ -116,6 +116,11 @@ class Rules(unittest.TestCase):
         self.found(check_sources.kernel_names, name, bare + shown % "", "weir_wait calls weir_fail without WEIR_SLOW")
         self.found(check_sources.kernel_names, name, "#if A\n" + record + fail + caller % "weir_fail(n)" + "#else\n"
                    + caller % "n" + "#endif\n", "weir_wait calls weir_fail without WEIR_SLOW")
+        cold = "WEIR_FN_COLD int weir_cold(int n)\n{\n%s    return weir_wait(n);\n}\n"
+        self.assertEqual(self.check(check_sources.kernel_names, **{name: clean + cold % "    weir_arch_no_kernel();\n"}), [])
+        self.found(check_sources.kernel_names, name, clean + cold % "", "weir_cold is not inlined: weir_arch_no_kernel")
+        self.found(check_sources.kernel_names, name, clean.replace("    weir_dev", "    weir_arch_no_kernel();\n    weir_dev"),
+                   "weir_fail is not inlined: weir_arch_no_kernel")
         self.found(check_sources.kernel_names, name, record + fail + caller % "WEIR_FN_APART(one, weir_fail)(n)",
                    "weir_wait calls weir_fail without WEIR_SLOW")
         self.found(check_sources.kernel_names, name, record + fail.replace("    weir_dev", "    weir_arch_show_kernel();\n    weir_dev"),

@@ -316,7 +316,9 @@ FUNCTION = re.compile(r"^(WEIR_FN(?:_COLD|_FLAT)?)\b[^;{}]*?\b(\w+)\([^;{}]*\)\n
 def kernel_names(root):
     """Functions of kernels that are not inlined cannot find out which kernel they are part of
     (include/weir/device/impl/arch_name.h). So an inlined function calls one that may record an error in WEIR_SLOW, or
-    behind weir_arch_show_kernel; or all its callers do so. A function that is not inlined does neither."""
+    behind weir_arch_show_kernel; or all its callers do so. A function that is not inlined does neither. If such code is
+    inlined into it, it begins with weir_arch_no_kernel: ptxas would not compile it with WEIR_LATE_NAMES, which tools/check
+    does not build all kernels with."""
     functions = {}  # name: (file, line, inlined, text), one after the other if it is defined under several conditions
     for name, content in files(root, "include/weir/device"):
         content = re.sub(r"WEIR_(?:FN|WINDOW)_APART\(\w+,\s*(\w+)\)\(", r"\1(", without(content, True))  # a call by a pointer
@@ -342,7 +344,20 @@ def kernel_names(root):
         return bool(callers) and name not in seen and all(
             not functions[caller][2] or shows(caller, place, seen | {name}) for caller, place in callers)
 
+    names = {name for name, (_, _, inlined, text) in functions.items()
+             if inlined and ("WEIR_SLOW(" in text or "weir_arch_show_kernel();" in text)}
+    while True:
+        more = {other for other in functions for name in functions if functions[name][2]
+                and other.rstrip("#") == name.rstrip("#") and other not in names
+                and any(called in names for called, _ in calls[name])}
+        if not more:
+            break
+        names |= more
+
     for name, (path, line, inlined, text) in functions.items():
+        if not inlined and (any(called in names for called, _ in calls[name])
+                            != text.startswith("    weir_arch_no_kernel();")):
+            yield f"{path}:{line}: {name.rstrip('#')} is not inlined: weir_arch_no_kernel does not stand where it belongs"
         if not inlined and ("WEIR_SLOW(" in text or "weir_arch_show_kernel(" in text):
             yield f"{path}:{line}: {name.rstrip('#')} is not inlined, and cannot show the kernel's name"
         for called, at in calls[name]:
