@@ -53,10 +53,13 @@ class PerfBuilds(unittest.TestCase):
             top = pathlib.Path(folder)
             self.assertIn("has no weir-perf", self.run_script(f"a={top}", "--", "put").stderr)
             self.assertIn("perf-builds [-n ROUNDS]", self.run_script(f"a={top}").stderr)
-            self.assertIn("15 %, and", self.run_script("-n", "x", f"a={top}", "--", "put").stderr)
+            self.assertIn("15 % and more", self.run_script("-n", "x", f"a={top}", "--", "put").stderr)
             bad = build(top / "bad")
             (bad / "weir-perf").write_text("#!/bin/sh\necho no such command >&2\nexit 2\n", encoding="utf-8")
-            self.assertIn("no such command", self.run_script(f"a={bad}", "--", "put").stderr)
+            done = self.run_script("-n", "2", f"a={bad}", "--", "put")
+            self.assertIn("no such command", done.stderr)
+            self.assertIn("no run of a ended well", done.stderr)
+            self.assertEqual(done.returncode, 1)
 
 
 if __name__ == "__main__":
