@@ -41,7 +41,8 @@ endif()
 
 # Kernels of libweir store their names late (weir/device/kernel.h), unless flags keep nvcc from inlining.
 set(WEIR_LATE_NAMES ON)
-if("${CMAKE_CUDA_FLAGS}" MATCHES "Ofast-compile|device-debug|(^| )-G( |$)")
+string(TOUPPER "CMAKE_CUDA_FLAGS_${CMAKE_BUILD_TYPE}" cuda_flags)
+if("${CMAKE_CUDA_FLAGS} ${${cuda_flags}}" MATCHES "Ofast-compile|device-debug|(^| )-G( |$)")
     set(WEIR_LATE_NAMES OFF)
 endif()
 message(STATUS "CUDA device: ${WEIR_HAVE_CUDA}; kernels for GPUs: ${WEIR_HAVE_NVCC}")
