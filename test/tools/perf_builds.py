@@ -60,6 +60,11 @@ class PerfBuilds(unittest.TestCase):
             self.assertIn("no such command", done.stderr)
             self.assertIn("no run of a ended well", done.stderr)
             self.assertEqual(done.returncode, 1)
+            # The other builds keep their figures.
+            good = build(top / "good", "10 20")
+            done = self.run_script("-n", "2", "--csv", str(top / "out.csv"), f"a={bad}", f"b={good}", "--", "put")
+            self.assertIn("put blocks 1024,,15.000,\n", (top / "out.csv").read_text(encoding="utf-8"))
+            self.assertEqual(done.returncode, 1)
 
 
 if __name__ == "__main__":
