@@ -379,7 +379,8 @@ void nth_allocation_fails(weirt_rank *rank)
             const bool left = rank->rank != failing || weirt_fail_allocation(0) != 0;
             WEIRT_EXPECT(rank, weirt_now_ms() - since < 10000 * static_cast<uint64_t>(weirt_slow()));
             WEIRT_EXPECT(rank, fine || *weir_last_error() != '\0');
-            (void)weir_graph_end(b.comm.device, b.stream, &graph);
+            const weir_status ended = weir_graph_end(b.comm.device, b.stream, &graph);
+            WEIRT_EXPECT(rank, !fine || ended == WEIR_OK);
             const bool both = all_fine(rank, &step, fine);
             WEIRT_EXPECT(rank, !both || replay(&b, &list, graph));
             failed = !all_fine(rank, &step, left);
