@@ -18,7 +18,7 @@ constexpr uint64_t most = 60000;
 
 // Of four blocks, a transfer of `most` bytes is too long for lines. Lines could carry one of `medium` bytes, but its
 // ends agree on another way. One of 200 bytes goes as lines.
-constexpr uint64_t medium = 3000;
+constexpr uint64_t medium = 5000;
 
 bool open(weirt_rank *rank, Bench *b, uint64_t staging = 128 << 10, uint32_t host_ranks = 0)
 {
@@ -72,7 +72,7 @@ bool visit_slots(const Bench &b, bool clear)
 {
     const weir_dev_collective &c = b.collective->device;
     bool unused = true;
-    for (uint64_t slot = 0; slot < 2u * c.message_blocks * c.ranks; slot++) {
+    for (uint64_t slot = 0; slot < weiri_slots_number(&c); slot++) {
         char *data = c.memory[c.rank] + c.messages + slot * c.message_bytes + WEIR_RING_HEAD;
         Bytes bytes(c.message_bytes - WEIR_RING_HEAD);
         if (clear) {

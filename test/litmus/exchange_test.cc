@@ -74,6 +74,7 @@ struct Exchanging : Pair {
         x.sides = 1;
         x.posts = x.columns;
         x.lined = LINED ? SLOT_BYTES : 0;
+        x.least_long = UINT64_MAX;
         add_lane(x, r, true, r == 0 ? ANSWERS : SENDS);
         add_lane(x, r, false, r == 0 ? SENDS : ANSWERS);
     }
@@ -159,6 +160,16 @@ template <uint32_t TOGETHER> struct OddRing : Exchanging<1, 1, 3, 6, 0, 2, 0, tr
     }
 };
 
+// A block with both lanes' rings sends more than a ring holds, and waits. Its states are left over from other lanes.
+struct FullRing : Exchanging<1, 1, 3, 7, 0, 1, 400> {
+    weir_status run(uint32_t r, const weir_coop &grid) const override
+    {
+        weir_exchange_state states[WEIR_EXCHANGE_LANES_INSIDE];
+        std::memset(states, 0xff, sizeof states);
+        return weir_exchange_run(&collective[r], nullptr, &exchange[r], states, grid);
+    }
+};
+
 // The sender begins when the receiver is about to look for a call that it does not expect.
 struct LateLines : Exchanging<1, 0, 4, 1, 0, 1, 0, true, true> {
     uint32_t turns;
@@ -192,7 +203,7 @@ template <uint32_t DELAY, bool ALONE> struct Direct : Exchanging<2, 0, 250, 2, 0
     {
         Exchanging<2, 0, 250, 2, 0, 1, DELAY, ALONE, true>::thread(i);
         for (uint64_t slot = 0; slot < 4 && i == this->SIZE; slot++) {
-            const char *at = weir_message_slot(&this->collective[1], 0, 1, 0, slot / 2, slot % 2) + WEIR_RING_HEAD;
+            const char *at = weir_message_slot(&this->collective[1], 0, 1, slot / 2, slot % 2) + WEIR_RING_HEAD;
             for (uint64_t word = 0; word < (SLOT_BYTES - WEIR_RING_HEAD) / 8; word++) {
                 this->wrong += read(reinterpret_cast<const uint64_t *>(at)[word]) != 0;
             }
@@ -297,9 +308,9 @@ struct Random : Pair {
     static constexpr uint32_t SIZE = THREADS * BLOCKS; // of a rank
     static constexpr uint32_t threads = RANKS * SIZE;
     static constexpr uint32_t ROUNDS = 2;
-    static constexpr uint32_t MOST = 3;    // transfers of a lane
-    static constexpr uint64_t WORDS = 260; // of a lane: with one column, half of them are too many for lines
-    static constexpr uint64_t GROWN_BYTES = 384;
+    static constexpr uint32_t MOST = 3;         // transfers of a lane
+    static constexpr uint64_t WORDS = 260;      // of a lane: with one column, half of them are too many for lines
+    static constexpr uint64_t LONG_BYTES = 768; // of a long slot
     static uint32_t device(uint32_t i) { return i / SIZE; }
     struct Launch {
         weir_collective_exchange exchange;
@@ -311,7 +322,7 @@ struct Random : Pair {
     };
     Draw draw;
     alignas(128) char memory[RANKS][MEMORY] = {};
-    alignas(128) char grown[RANKS][4 * RANKS * GROWN_BYTES] = {};
+    alignas(128) char slots[RANKS][4 * (RANKS - 1) * LONG_BYTES] = {};
     Cell state[RANKS][WEIR_COLLECTIVE_CELLS] = {};
     weir_dev_difference differences[RANKS] = {};
     weir_dev_collective collective[RANKS] = {};
@@ -330,15 +341,13 @@ struct Random : Pair {
             join_collective(c, r, rank[r], state[r], differences, memory);
             place_messages(c, slot);
             weir_dev_control_begin(&rank[r].control, 100 * WAIT_NS);
-            for (uint32_t of = 0; of < RANKS; of++) {
-                weir_message_slots slots = { grown[of], GROWN_BYTES };
-                std::memcpy(memory[r] + weir_message_grown(&c, of), &slots, sizeof slots);
-            }
         }
         place_bases(bases, out);
         const bool rings = draw(2) != 0;
         const uint32_t columns = rings ? 1 : 1 + draw(2);
         const bool both = draw(2) != 0;
+        const uint64_t least_long = draw(3) == 0 ? UINT64_MAX : 1 + std::max<uint64_t>(columns * WEIR_LINE_DATA, SMALL);
+        const uint32_t long_lined = !lines ? 0 : draw(2) != 0 ? LONG_BYTES : LONG_BYTES / 2;
         for (uint32_t round = 0; round < ROUNDS; round++) {
             for (uint32_t r = 0; r < RANKS; r++) {
                 Launch &launch = launches[r][round];
@@ -355,7 +364,9 @@ struct Random : Pair {
                 launch.exchange.rings = rings;
                 launch.exchange.sides = launch.alone || rings || columns == 2 ? 1 : 1 + draw(2);
                 launch.exchange.lined = lines ? SLOT_BYTES : 0;
-                launch.exchange.grown = draw(2);
+                launch.exchange.least_long = least_long;
+                launch.exchange.long_bytes = LONG_BYTES;
+                launch.exchange.long_lined = long_lined;
                 launch.exchange.bases = draw(3) != 0 ? bases : nullptr; // or recorded before the registration
                 launch.exchange.rows[0] = 1;
             }
@@ -371,6 +382,7 @@ struct Random : Pair {
     void add_lanes(uint32_t round, uint32_t from)
     {
         const uint32_t count = 1 + draw(MOST);
+        const bool known[RANKS] = { draw(2) != 0, draw(2) != 0 };
         uint64_t at = 0;
         for (uint32_t i = 0; i < count; i++) {
             const uint64_t kinds[] = { draw(4), draw(40), draw(WORDS) };
@@ -381,6 +393,7 @@ struct Random : Pair {
                 weir_exchange_lane &lane = x.lane[x.lanes];
                 lane.peer = static_cast<uint8_t>(1 - r);
                 lane.receives = r != from;
+                lane.slots = known[r] ? slots[1 - from] : nullptr; // or launched before they were mapped
                 lane.first = static_cast<uint8_t>(x.lanes * MOST);
                 lane.count = static_cast<uint8_t>(count);
                 lane.most = 1;
@@ -407,6 +420,13 @@ struct Random : Pair {
                 visit(word);
             }
         }
+    }
+    // As the hosts of both ranks do when rank `of` receives.
+    void show_slots(uint32_t of)
+    {
+        const uint64_t address = reinterpret_cast<uintptr_t>(slots[of]);
+        weir_arch_store_relaxed_sys_u64(weir_message_long(&collective[of], of), address);
+        weir_arch_store_release_sys_u64(&differences[of].first, address);
     }
     weir_status run(uint32_t r, const Launch &launch, const weir_coop &grid) const
     {
@@ -436,6 +456,7 @@ struct Random : Pair {
             const Launch &launch = launches[r][round];
             if (grid.rank == 0) {
                 visit_lanes(launch, false, [&](uint64_t word) { write(in[r][word], value(r, round, word)); });
+                show_slots(r);
             }
             check(weir_coop_sync(grid)); // the launch
             pass_turns(launch.delays[i % SIZE]);
@@ -591,6 +612,7 @@ TEST(LitmusExchange, BatchesOfARing)
 {
     holds<Exchanging<2, 2, 3, 7, 3, 1, 0, true, false, false, 2>>(WEIRT_WEAK_NO_SYSTEM);
 }
+TEST(LitmusExchange, ASenderWaitsForAFullRing) { holds<FullRing>(0); }
 TEST(LitmusExchange, TransfersEndBehindTheRing) { holds<OddRing<1>>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusExchange, BatchesEndBehindTheRing) { holds<OddRing<2>>(WEIRT_WEAK_NO_SYSTEM); }
 // A block with the rings of both lanes sends before it receives.
@@ -667,6 +689,18 @@ struct Differing : Random {
         uint8_t &registered = x.notes[x.lane[0].first + number];
         registered = static_cast<uint8_t>((registered & WEIR_EXCHANGE_MET) | (x.bases != nullptr ? draw(2) : 0));
         t.count = expected | static_cast<uint64_t>(WEIR_U64) << 56;
+        bool receives_long = false;
+        for (uint32_t k = 0; k < x.lane[0].count; k++) {
+            receives_long |= weir_exchange_is_long(&x, weir_exchange_bytes(&x.transfers[x.lane[0].first + k])) != 0;
+        }
+        show_slots(1 - receiver);
+        if (receives_long) {
+            show_slots(receiver);
+        } else { // its host prepares none, and the sender may wait for them
+            for (weir_exchange_lane &lane : launches[1 - receiver][0].exchange.lane) {
+                lane.slots = nullptr;
+            }
+        }
     }
     void thread(uint32_t i)
     {

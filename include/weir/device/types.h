@@ -211,7 +211,8 @@ typedef struct weir_dev_difference {
     uint64_t found;
     uint64_t mine[3]; /* call of this rank, or of rank first - 1 of the host */
     uint64_t theirs[3];
-    uint64_t first; /* 0, or 1 more than the first rank of the host whose call differs from that of the host's rank 0 */
+    uint64_t first; /* Of this rank: 0, or 1 more than the first rank of the host whose call differs from that of the
+                       host's rank 0. Of a peer: where its long message slots are mapped here; 0: not yet */
 } weir_dev_difference;
 
 /* The factor of WEIR_SCALED_SUM. */
@@ -239,7 +240,7 @@ typedef struct weir_dev_collective {
     uint64_t line_room;
     uint64_t slots;
     uint64_t slot_bytes;
-    uint64_t messages; /* message slots of exchanges, two for each column and rank */
+    uint64_t messages; /* message slots of exchanges, two for each column and each other rank */
     uint64_t message_bytes;
     uint32_t rank;
     uint32_t ranks;

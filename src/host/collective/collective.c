@@ -19,6 +19,9 @@
 #define LONG_SLOT_MOST ((uint64_t)2 << 20) /* with up to FEW_SMS: local.c says when a round is so long */
 #define FEW_SMS 16u
 #define MESSAGE_MOST ((uint64_t)2 << 20)
+/* Of many columns. With longer slots, 64 and 256 MiB between two ranks on one H200 took 5 to 10 % longer. */
+#define MESSAGE_MOST_OF_MANY ((uint64_t)256 << 10)
+#define MANY_COLUMNS 32u
 #define RING_MOST 13 /* as a power of two, the most bytes of a small transfer: packets of 1,024 threads */
 #define RING_LEAST 6 /* and the least */
 #define UNIT_LEAST 5 /* the same, the least data of a unit: the rings end at a multiple of 128 bytes */
@@ -44,7 +47,7 @@ static uint64_t slot_of(uint64_t bytes, uint64_t slots, uint64_t most)
 
 /* How staging is divided. The mailboxes and semaphores lie beside it. */
 typedef struct shares {
-    uint32_t all; /* the sum of the next four */
+    uint32_t all; /* parts of the staging. The next four may be fewer; in first_shares they are one more */
     uint32_t packets;
     uint32_t lines;
     uint32_t slots;
@@ -58,12 +61,12 @@ typedef struct shares {
 /* Most of a large staging is for slots and lines. Before the staging grows, packets and lines of small data need more
  * of it, and its slots would be too short if all columns had some. */
 static const shares large_shares = { 16, 1, 5, 8, 1, 0, 8, (uint64_t)16 << 10 };
-/* The staging of a GPU that has grown, or as much by opts.staging_bytes, has room for long messages of exchanges. */
-static const shares grown_shares = { 18, 1, 5, 8, 4, 0, 8, (uint64_t)16 << 10 };
-/* Exchanges keep the columns of the first memory when the staging grows, and get longer slots. */
-static const shares first_shares = { 16, 4, 4, 6, 2, (uint64_t)16 << 10, 16, (uint64_t)8 << 10 };
-
-static const shares *shares_of(uint64_t staging) { return staging < GROWTH_GPU ? &large_shares : &grown_shares; }
+/* With so much, slots of exchanges have room for long messages. */
+static const shares huge_shares = { 18, 1, 5, 8, 4, 0, 8, (uint64_t)16 << 10 };
+/* With the default staging, long messages of exchanges have another memory (slots.c). */
+static const shares first_shares = { 16, 4, 4, 6, 3, (uint64_t)16 << 10, 16, (uint64_t)8 << 10 };
+/* The rows of the library were measured with these rooms. */
+static const shares growth_shares = { 18, 1, 5, 8, 0, 0, 0, 0 };
 
 /* The number of columns that have slots. */
 static uint32_t count_columns(uint32_t blocks, uint64_t bytes, uint64_t least)
@@ -77,7 +80,7 @@ static uint32_t count_columns(uint32_t blocks, uint64_t bytes, uint64_t least)
 static uint32_t count_message_columns(uint32_t sm_limit, uint64_t bytes, uint32_t ranks, const shares *part)
 {
     const uint32_t most = weiri_exchange_columns(sm_limit, ranks);
-    const uint64_t fit = bytes / (2 * (uint64_t)ranks) / part->message_least;
+    const uint64_t fit = bytes / weiri_slots_of_column(ranks) / part->message_least;
     const uint64_t wanted = fit < part->message_columns ? part->message_columns : fit;
     return wanted < most ? (uint32_t)wanted : most;
 }
@@ -103,8 +106,15 @@ static uint64_t divide_rings(weir_dev_collective *device, uint64_t bytes)
     return 0;
 }
 
-/* Fills the sizes and offsets of *device, and returns the bytes of a rank's memory. A device that has a number of
- * columns of exchanges keeps it, and has its rings elsewhere. */
+/* Bytes of a message slot. */
+static uint64_t message_slot_of(uint64_t bytes, const weir_dev_collective *device)
+{
+    const bool many = device->message_blocks >= MANY_COLUMNS;
+    return slot_of(bytes, weiri_slots_number(device), many ? MESSAGE_MOST_OF_MANY : MESSAGE_MOST);
+}
+
+/* Fills the sizes and offsets of *device, and returns the bytes of a rank's memory. Without a share for messages, those
+ * of exchanges stay as they are: they lie elsewhere. */
 static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t staging, const shares *part)
 {
     const uint64_t unit = staging / part->all;
@@ -114,21 +124,23 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
     device->slot_columns = count_columns(device->blocks, unit * part->slots / rooms, part->slot_least);
     device->slot_bytes =
         slot_of(unit * part->slots, rooms * device->slot_columns, sm_limit <= FEW_SMS ? LONG_SLOT_MOST : SLOT_MOST);
-    const uint64_t messages = (uint64_t)2 * device->ranks; /* of a column */
-    const bool first = device->message_blocks == 0;
     const uint64_t share = unit * part->messages;
-    const uint64_t rings = first ? divide_rings(device, share) : 0;
+    const uint64_t rings = share != 0 ? divide_rings(device, share) : 0;
     const uint64_t ring_share = share / 2 < RING_SHARE * device->ranks ? share / 2 : RING_SHARE * device->ranks;
     const uint64_t left = share - (rings != 0 ? ring_share : 0);
-    if (first) {
+    if (share != 0) {
         device->message_blocks = count_message_columns(sm_limit, left, device->ranks, part);
+        device->message_bytes = message_slot_of(left, device);
     }
-    device->message_bytes = slot_of(left, messages * device->message_blocks, MESSAGE_MOST);
     device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
     device->lines = device->packets + rooms * device->packet_room;
     device->slots = device->lines + rooms * device->line_room;
-    device->messages = device->slots + rooms * device->slot_columns * device->slot_bytes + rings;
-    return device->messages + messages * device->message_blocks * device->message_bytes;
+    const uint64_t end = device->slots + rooms * device->slot_columns * device->slot_bytes + rings;
+    if (share == 0) {
+        return end;
+    }
+    device->messages = end;
+    return end + weiri_slots_number(device) * device->message_bytes;
 }
 
 /* The ranks compare their rows by this hash. */
@@ -219,7 +231,9 @@ static weir_status take_opts(weir_collective *collective, weir_collective_opts *
     collective->form = opts->form;
     collective->check_pointers = opts->check_pointers;
     *bytes = lay_out(&collective->device, collective->sm_limit, staging,
-                     opts->staging_bytes == 0 ? &first_shares : shares_of(staging));
+                     opts->staging_bytes == 0 ? &first_shares
+                     : staging < GROWTH_GPU   ? &large_shares
+                                              : &huge_shares);
     weir_status status = opts->order_streams ? weiri_order_open(collective) : WEIR_OK;
     if (status == WEIR_OK && opts->map_recorded) {
         status = weiri_map_open(collective);
@@ -322,7 +336,7 @@ static void plan_growth(weir_collective *collective, const weir_collective_opts 
     growth->possible = opts->staging_bytes == 0 && collective->device.ranks > 1;
     growth->device = collective->device;
     const uint64_t staging = collective->warps ? GROWTH_GPU : GROWTH_CPU;
-    growth->bytes = lay_out(&growth->device, collective->sm_limit, staging, shares_of(staging));
+    growth->bytes = lay_out(&growth->device, collective->sm_limit, staging, &growth_shares);
 }
 
 /* Writes the difference that a kernel has found. */

@@ -13,7 +13,7 @@
  *     launch.c   launches the kernel of a step
  *     order.c    orders the kernels of several streams
  *     gather.c   gather_v and scatter_v: checks them, and calls choice.c, local.c and rails.c
- *     exchange.c exchange, send and recv: checks them, describes them, and calls posts.c, launch.c, or copies.c
+ *     exchange.c exchange, send and recv: checks and describes them; calls posts.c, launch.c, or copies.c
  *     life.c     remembers the streams
  *
  * A file calls those below it, once for each step, and local.c, copies.c and rails.c call launch.c alone; copies.c
@@ -419,6 +419,15 @@ weiri_post weiri_posts_take(weir_collective *collective, uint32_t peer);
 void weiri_posts_close(weir_collective *collective);
 /* The tag of the messages. */
 uint64_t weiri_posts_tag(const weir_collective *collective);
+
+/* ---- message slots ---------------------------------------------------------------------------------------------- */
+
+/* The message slots of a column, and of all columns of a memory. */
+static inline uint64_t weiri_slots_of_column(uint32_t ranks) { return ranks > 1 ? 2 * ((uint64_t)ranks - 1) : 2; }
+static inline uint64_t weiri_slots_number(const weir_dev_collective *c)
+{
+    return c->message_blocks * weiri_slots_of_column(c->ranks);
+}
 
 /* ---- rails.c --------------------------------------------------------------------------------------------------- */
 

@@ -15,8 +15,8 @@
 #include "src/host/collective/collective.h"
 
 #define WARP 32u
-#define LONG_SLOT ((uint64_t)32 << 10)
-#define LONG_SLOT_OF_MANY ((uint64_t)128 << 10)
+#define DIVIDED_SLOT ((uint64_t)32 << 10)
+#define DIVIDED_SLOT_OF_MANY ((uint64_t)128 << 10)
 #define MANY_COLUMNS 32u
 #define LINED_MOST ((uint64_t)256 << 10)
 #define MANY_BLOCKS 64u
@@ -153,6 +153,12 @@ static void put(weir_exchange_transfer *to, const weir_transfer *t)
     to->count = t->count | (uint64_t)t->dtype << 56;
 }
 
+/* The bytes of a message as lines of a transfer that takes several. */
+static uint32_t room_of_long(const weir_collective_exchange *x)
+{
+    return weir_lined_room(x, x->least_long != UINT64_MAX);
+}
+
 #define FEW_COLUMNS 8u
 #define FEW_MESSAGES 2u
 
@@ -163,7 +169,7 @@ static void put(weir_exchange_transfer *to, const weir_transfer *t)
 static uint64_t least_met(const weir_collective_exchange *x)
 {
     const uint32_t messages = x->columns <= FEW_COLUMNS ? FEW_MESSAGES : WEIR_LINED_MESSAGES;
-    const uint64_t lines = (uint64_t)x->columns * messages * (x->lined != 0 ? weir_lined_room(x) : 0);
+    const uint64_t lines = x->lined != 0 ? (uint64_t)x->columns * messages * room_of_long(x) : 0;
     return x->lined == 0 ? UINT64_MAX : lines + 1 > x->small ? lines + 1 : x->small;
 }
 
@@ -391,7 +397,8 @@ static uint32_t ring_threads(const weir_collective_exchange *x, uint64_t bytes, 
 
 static uint32_t line_threads(const weir_collective_exchange *x, const lane_contents *all, uint32_t most)
 {
-    const uint64_t warps = weir_line_count(least(all->range, weir_lined_room(x))) / LINES_OF_WARP + 3;
+    const uint32_t room = room_of_long(x) > weir_lined_room(x, 0) ? room_of_long(x) : weir_lined_room(x, 0);
+    const uint64_t warps = weir_line_count(least(all->range, room)) / LINES_OF_WARP + 3;
     const uint64_t threads = warps * WARP < LINE_THREADS_LEAST ? LINE_THREADS_LEAST : warps * WARP;
     const uint32_t bound = x->columns < MANY_COLUMNS ? most : (uint32_t)least(most, LINE_THREADS_OF_MANY);
     return (uint32_t)least(threads, bound);
@@ -478,15 +485,14 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
     return shape;
 }
 
-/* The bytes of a slot that are for lines. The rest of a long slot is for messages by signals. Of a line 15 bytes in 16
+/* The bytes of a slot that are for lines. The rest of a large slot is for messages by signals. Of a line 15 bytes in 16
  * are data, and it costs more instructions; a signal costs a block 3 us, so its messages are long. Many columns hide
  * what lines cost: by 132 blocks of two H200, 256 MiB took 828 us as lines, 891 by signals in 46 KiB, and 756 in 124.
  */
 static uint32_t lined_of(uint64_t slot, uint32_t columns)
 {
     const uint64_t half = least(slot / 2, LINED_MOST) / WEIR_LINE_BYTES * WEIR_LINE_BYTES;
-    const uint64_t bytes = slot >= (columns < MANY_COLUMNS ? LONG_SLOT : LONG_SLOT_OF_MANY) ? half : slot;
-    return bytes >= WEIR_RING_HEAD + WEIR_LINE_BYTES ? (uint32_t)bytes : 0;
+    return (uint32_t)(slot >= (columns < MANY_COLUMNS ? DIVIDED_SLOT : DIVIDED_SLOT_OF_MANY) ? half : slot);
 }
 
 /* The most bytes of a transfer that takes a ring; 0: there are no rings. */
@@ -517,7 +523,10 @@ static void set_columns(const exchange *e, weir_collective_exchange *x)
     const uint32_t ranks = collective->device.ranks;
     const uint32_t columns = weiri_exchange_columns(limit, ranks);
     x->columns = ranks > 1 ? (uint32_t)least(collective->device.message_blocks, columns) : 1;
-    x->lined = hosts_of(e) == 1 && collective->host.lines ? lined_of(collective->device.message_bytes, x->columns) : 0;
+    const uint64_t slot = collective->device.message_bytes;
+    const bool lines = hosts_of(e) == 1 && collective->host.lines && slot >= WEIR_RING_HEAD + WEIR_LINE_BYTES;
+    x->lined = lines ? lined_of(slot, x->columns) : 0;
+    x->least_long = UINT64_MAX;
     x->far = hosts_of(e) > 1 ? (uint32_t)least(collective->rails.exchange.columns, columns) : 0;
     x->step = step_of(x->columns, x->far);
     x->inverse = x->step == 0 ? 0 : ((1u << 16) + x->step - 1) / x->step;
@@ -541,7 +550,6 @@ static weir_status launch_next(exchange *e, weiri_exchange_args *args, const wei
     uint32_t used = 0;
     args->rails = collective->rails.far;
     x->call = weiri_call_word(&word);
-    x->grown = collective->now != &collective->device;
     x->bases = weiri_life_bases(collective);
     x->lanes = 0;
     x->copies = 0;

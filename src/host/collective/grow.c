@@ -6,13 +6,9 @@
  * stays. Both handles share the epoch. So the calls of a collective have one order across both memories, and two calls
  * that use the same half of a room have another call between them, as within one memory.
  *
- * Exchanges never grow the staging, because only some ranks take part in them. Once it has grown, sends go into the
- * longer message slots of the receiver's second memory. A receive that was launched before growth may meet them, and a
- * receive after growth may meet a send from before it. Therefore the call that a sender leaves in the first memory says
- * which memory has its message, and words beside it say where the slots of the second memory are (weir_message_grown).
- * A rank writes its own word before the ranks agree, and so before a peer sends into its second memory.
+ * Exchanges never grow the staging, because only some ranks take part in them. They have long slots (slots.c).
  *
- * Recorded calls do not grow the staging either, because CUDA may refuse to allocate memory while a graph is recorded.
+ * Recorded calls do not grow the staging either: ranks may record them at other times, and would wait for each other.
  */
 #include <stdio.h>
 #include <string.h>
@@ -28,16 +24,6 @@ static weir_status explain(const char *name, weir_status status)
     return status == WEIR_OK ? status : weiri_fail(status, "%s: the staging cannot grow: %s", name, weir_last_error());
 }
 
-/* Writes down for exchanges where rank `of` has its message slots in its second memory, which is mapped at `memory`. */
-static weir_status publish_slots(const weir_collective *collective, uint32_t of, char *memory)
-{
-    const weir_dev_collective *first = &collective->device;
-    const weir_dev_collective *second = &collective->growth.device;
-    const weir_message_slots slots = { memory + second->messages, second->message_bytes };
-    return weir_device_copy(collective->comm->device, first->memory[first->rank] + weir_message_grown(first, of),
-                            &slots, sizeof slots);
-}
-
 /* Maps the second memories of the ranks of this host. */
 static weir_status map_memories(weir_collective *collective, const char *name)
 {
@@ -45,7 +31,6 @@ static weir_status map_memories(weir_collective *collective, const char *name)
     weir_status status = weiri_team_share(&collective->host, name, growth->memory.local, true, &growth->memory);
     for (uint32_t k = 0; k < growth->device.ranks && status == WEIR_OK; k++) {
         growth->device.memory[k] = (char *)weir_memory_pointer(weiri_team_memory_of(&growth->memory, k));
-        status = publish_slots(collective, k, growth->device.memory[k]);
     }
     return status;
 }
@@ -58,9 +43,6 @@ static weir_status open_memory(weir_collective *collective, const char *name, we
     weir_memory *local = NULL;
     weir_status status = mine != WEIR_OK ? mine : weir_memory_allocate(collective->comm, growth->bytes, NULL, &local);
     growth->memory.local = local;
-    if (status == WEIR_OK) {
-        status = publish_slots(collective, collective->device.rank, (char *)weir_memory_pointer(local));
-    }
     status = weiri_collective_agree(collective, name, explain(name, status), false);
     if (status == WEIR_OK) {
         status = weiri_collective_agree(collective, name, explain(name, map_memories(collective, name)), true);

@@ -12,16 +12,16 @@
  * up to half of the units at once. A sender begins when half of the ring is free. So a receiver may wait for all that
  * it takes at once: no sender waits for it meanwhile.
  *
- * If the links keep lines, the slots of the first memory begin with a part for lines: messages are lines behind the
- * sender's call as packets. Their flags are the message's number, so the receiver waits for neither a fence nor the
- * signal, which only counts and orders nothing. No other data may go there, because it could look like a flag. A short
- * slot has no other part. A transfer that takes up to WEIR_LINED_MESSAGES messages in each column goes as lines. Longer
- * ones use the other part or the second memory, where the signal follows the data.
+ * If the links keep lines, slots begin with a part for lines: messages are lines behind the sender's call as packets.
+ * Their flags are the message's number, so the receiver waits for neither a fence nor the signal, which only counts and
+ * orders nothing. No other data may go there, because it could look like a flag. A short slot has no other part. A
+ * transfer that takes up to WEIR_LINED_MESSAGES messages in each column goes as lines. Longer ones use the other part,
+ * where the signal follows the data.
  *
- * Once the staging has grown, the second memory has longer message slots. The sender's host chooses the memory at the
- * launch, and the first message of a piece says which one has the piece. So the two ends of a transfer may have been
- * launched, or recorded, before and after growth. What goes as lines stays in the first memory, so its receiver need
- * not know what the first message says. Semaphores and calls stay there too.
+ * With the default staging a transfer of more than a message in each column takes long slots, in a memory that the
+ * receiver allocates at its first receive of this kind. Which transfers do so follows from their bytes alone. A
+ * sender's kernel waits until its host has mapped that memory. Semaphores stay in the collective's memory. A slot is
+ * free when the messages before it have been taken, in whichever memory they were.
  *
  * Before a piece that is not for lines, its ends agree on the way. The sender writes its call as packets, and the
  * receiver offers the place of its buffer in registered memory, or none. If it offers one, the sender stores the whole
@@ -102,7 +102,7 @@ WEIR_FN void weir_exchange_open(const weir_dev_collective *c, const weir_collect
 {
     const weir_exchange_lane *l = &x->lane[lane];
     if (!l->receives) {
-        weir_ring_write_call(x, lane, s, weir_message_slot(c, c->rank, l->peer, 0, s->messages, column));
+        weir_ring_write_call(x, lane, s, weir_message_slot(c, c->rank, l->peer, s->messages, column));
         return;
     }
     const uint32_t index = l->first + s->next;
@@ -145,29 +145,26 @@ WEIR_FN char *weir_exchange_offered(const weir_dev_collective *c, const weir_col
     return base == 0 ? NULL : (char *)(uintptr_t)(base + (place & (((uint64_t)1 << WEIR_OFFER_SHIFT) - 1)));
 }
 
-/* Before the first message of a piece inside the host is passed: finds its slots. Both ends find the same room. A long
+/* Before the first message of a piece inside the host is passed: finds its way. Both ends find the same room. A long
  * slot is not filled by a short piece: a piece takes four messages or more, so that the receiver begins early. */
 WEIR_FN void weir_exchange_place_inside(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
                                         uint32_t column, weir_exchange_state *s)
 {
     const weir_exchange_lane *l = &x->lane[lane];
     const int stays = weir_exchange_is_lined(x, l->first + (uint32_t)s->next);
-    s->direct = 0;
     if (l->receives && !stays) {
         const uint64_t call =
             weir_arch_load_relaxed_sys_u64(weir_message_head(c, l->peer, c->rank, s->messages, column));
         s->direct = (call & WEIR_EXCHANGE_DIRECT) != 0;
-        s->grown = (call & WEIR_EXCHANGE_GROWN) != 0;
     } else {
         s->direct = weir_exchange_agrees(x, lane, s) && weir_exchange_offered(c, x, lane, column, s) != NULL;
-        s->grown = x->grown != 0 && !stays && !s->direct;
     }
-    const uint32_t slot = (uint32_t)weir_message_slots_of(c, l->receives ? c->rank : l->peer, s->grown).bytes;
+    const uint32_t slot = s->is_long ? x->long_bytes : (uint32_t)c->message_bytes;
+    const uint32_t lined = weir_lined_of(x, s->is_long);
     const int64_t quarter = s->left / 4 / 128 * 128;
     const int64_t share = quarter > (int64_t)WEIR_MESSAGE_LEAST ? quarter : (int64_t)WEIR_MESSAGE_LEAST;
-    s->lined = x->lined != 0 && s->grown == 0 && s->direct == 0 && (stays || x->lined == slot);
-    s->room = s->lined != 0 ? weir_lined_room(x)
-                            : (uint32_t)weir_least(share, (int64_t)slot - (s->grown != 0 ? 0 : x->lined));
+    s->lined = lined != 0 && s->direct == 0 && (stays || lined == slot);
+    s->room = s->lined != 0 ? weir_lined_room(x, s->is_long) : (uint32_t)weir_least(share, (int64_t)slot - lined);
 }
 
 /* The same for any piece. Inlined, it would cost the kernel between hosts half of its registers. */
@@ -207,7 +204,7 @@ WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const we
     const weir_exchange_lane *l = &x->lane[lane];
     uint64_t mine[WEIR_MAILBOX_WORDS];
     weir_exchange_what(x, lane, turn, mine);
-    theirs[0] &= ~(WEIR_EXCHANGE_GROWN | WEIR_EXCHANGE_DIRECT);
+    theirs[0] &= ~WEIR_EXCHANGE_DIRECT;
     if (mine[0] == theirs[0] && mine[2] == theirs[2]) {
         return WEIR_OK;
     }
@@ -245,23 +242,64 @@ WEIR_FN int weir_exchange_read_call(const weir_dev_collective *c, const weir_exc
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
         words[k] = weir_arch_load_relaxed_sys_u64(head + k);
     }
-    return (words[0] != 0 && words[1] >> 32 == number) ||
+    return (words[0] != 0 && words[1] >> 32 == number && (words[1] & WEIR_EXCHANGE_EARLY) == 0) ||
            (r == NULL && x->lined != 0 &&
-            weir_ring_read_call(weir_message_slot(c, l->peer, c->rank, 0, message, column), message, number, words));
+            weir_ring_read_call(weir_message_slot(c, l->peer, c->rank, message, column), message, number, words));
+}
+
+/* For a sender that waits in vain for long slots; called by one thread. Looks whether the host has mapped them. The
+ * peer may have none, because it expects another transfer. So tells the peer of the call, for
+ * weir_exchange_look_around, if the column has a free slot. */
+WEIR_FN_COLD void weir_exchange_tell(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                     uint32_t column, weir_exchange_turn turn, uint64_t message)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    uint64_t *head = weir_message_head(c, c->rank, l->peer, message, column);
+    uint64_t words[WEIR_MAILBOX_WORDS];
+    const uint64_t mapped = weir_arch_load_acquire_sys_u64(weir_message_mapped(c, l->peer));
+    if (mapped != 0) {
+        weir_arch_store_release_sys_u64(weir_message_long(c, l->peer), mapped);
+        return;
+    }
+    if (message >= 2 && weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, l, column)) <= message - 2) {
+        return;
+    }
+    weir_exchange_what(x, lane, turn, words);
+    weir_arch_store_relaxed_sys_u64(head, words[0]);
+    weir_arch_store_relaxed_sys_u64(head + 2, words[2]);
+    weir_arch_store_release_sys_u64(head + 1, words[1] | WEIR_EXCHANGE_EARLY);
+}
+
+/* Reads the call of transfer `number` if the sender of the column's message has told of it so. */
+WEIR_FN int weir_exchange_read_early(const weir_dev_collective *c, const weir_exchange_lane *l, uint32_t column,
+                                     uint64_t message, uint32_t number, uint64_t *words)
+{
+    const uint64_t *head = weir_message_head(c, l->peer, c->rank, message, column);
+    const uint64_t second = weir_arch_load_acquire_sys_u64(head + 1);
+    words[0] = weir_arch_load_relaxed_sys_u64(head);
+    words[1] = second & ~WEIR_EXCHANGE_EARLY;
+    words[2] = weir_arch_load_relaxed_sys_u64(head + 2);
+    return (second & WEIR_EXCHANGE_EARLY) != 0 && second >> 32 == number;
 }
 
 /* Reads the sender's call of transfer `number` in the next message of a column, if that message begins a piece of it.
- * The call may have come as packets without the signal. */
-WEIR_FN int weir_exchange_find_call(const weir_dev_collective *c, const weir_collective_exchange *x,
-                                    const weir_exchange_lane *l, uint32_t column, uint32_t number, uint64_t *words)
+ * The call may have come as packets without the signal, or alone. */
+WEIR_FN int weir_exchange_find_call(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                    uint32_t column, uint32_t number, uint64_t *words)
 {
+    const weir_exchange_lane *l = &x->lane[lane];
     const uint64_t *messages = weir_exchange_messages(c, NULL, l, column);
     const uint64_t taken = weir_arch_load_relaxed_dev_u64(messages);
-    const char *slot = weir_message_slot(c, l->peer, c->rank, 0, taken, column);
-    const int there = weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, l, column)) > taken
-                          ? weir_exchange_read_call(c, NULL, x, l, column, taken, number, words)
-                          : x->lined != 0 && weir_ring_read_call(slot, taken, number, words);
-    return there && weir_arch_load_relaxed_dev_u64(messages) == taken; /* or another block has taken that message */
+    const char *slot = weir_message_slot(c, l->peer, c->rank, taken, column);
+    int there = weir_arch_load_acquire_sys_u64(weir_exchange_word(c, NULL, l, column)) > taken
+                    ? weir_exchange_read_call(c, NULL, x, l, column, taken, number, words)
+                    : x->lined != 0 && weir_ring_read_call(slot, taken, number, words);
+    if (!there && x->lined != 0 && weir_message_long_slots(c, l) != NULL) {
+        slot = weir_message_place(c, x, lane, 1, taken, column);
+        there = weir_ring_read_call(slot, taken, number, words);
+    }
+    return (there || weir_exchange_read_early(c, l, column, taken, number, words)) &&
+           weir_arch_load_relaxed_dev_u64(messages) == taken; /* or another block has taken that message */
 }
 
 /* For a receiver that waits in vain for the lane's next transfer, or finds a later one: looks whether the sender's call
@@ -273,7 +311,7 @@ WEIR_FN_COLD weir_status weir_exchange_look_around(const weir_dev_collective *c,
     const weir_exchange_lane *l = &x->lane[lane];
     const uint32_t of = column != WEIR_EXCHANGE_RING ? column : weir_exchange_start_of(c, x, lane, turn.number).column;
     uint64_t theirs[WEIR_MAILBOX_WORDS] = { 0, 0, 0 };
-    int there = weir_exchange_find_call(c, x, l, of, turn.number, theirs);
+    int there = weir_exchange_find_call(c, x, lane, of, turn.number, theirs);
     if (!there && column != WEIR_EXCHANGE_RING && x->small != 0) {
         const uint64_t next = weir_arch_load_relaxed_dev_u64(weir_exchange_messages(c, NULL, l, WEIR_EXCHANGE_RING));
         there = weir_ring_read_call(weir_ring_slot(c, l->peer, c->rank, next), next, turn.number, theirs);
@@ -332,7 +370,7 @@ WEIR_FN void weir_exchange_announce(const weir_dev_collective *c, const weir_col
     uint64_t *head = weir_message_head(c, c->rank, l->peer, s->messages, column);
     uint64_t words[WEIR_MAILBOX_WORDS];
     weir_exchange_what(x, lane, weir_exchange_turn_of(s), words);
-    words[0] |= s->direct != 0 ? WEIR_EXCHANGE_DIRECT : s->grown != 0 ? WEIR_EXCHANGE_GROWN : 0;
+    words[0] |= s->direct != 0 ? WEIR_EXCHANGE_DIRECT : 0;
     for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS && !s->begun; k++) {
         weir_arch_store_relaxed_sys_u64(head + k, words[k]);
     }
@@ -467,7 +505,7 @@ WEIR_FN weir_status weir_lined_take(const weir_dev_collective *c, const weir_col
                                     uint32_t column, const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
 {
     const weir_exchange_lane *l = &x->lane[lane];
-    const char *in = weir_message_slot(c, l->peer, c->rank, 0, s->messages, column);
+    const char *in = weir_message_place(c, x, lane, s->is_long, s->messages, column);
     weir_status status = weir_lined_leads(coop) && !s->begun ? weir_ring_compare(c, x, lane, column, s, in) : WEIR_OK;
     const uint32_t failed = status != WEIR_OK;
     /* The lanes of a warp move data together. */
@@ -490,7 +528,7 @@ WEIR_FN weir_status weir_lined_take(const weir_dev_collective *c, const weir_col
 WEIR_FN void weir_lined_put(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
                             uint32_t column, const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
 {
-    char *slot = weir_message_slot(c, c->rank, x->lane[lane].peer, 0, s->messages, column);
+    char *slot = weir_message_place(c, x, lane, s->is_long, s->messages, column);
     if (weir_lined_leads(coop)) {
         const uint32_t transfer = x->lane[lane].first + (uint32_t)s->next;
         if (!s->begun) {
@@ -506,11 +544,11 @@ WEIR_FN void weir_lined_put(const weir_dev_collective *c, const weir_collective_
 
 /* ---- a piece in a column ---------------------------------------------------------------------------------------- */
 
-/* The place of a message from `from` to `to` that is not lines. */
-WEIR_FN char *weir_exchange_slot(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t from,
-                                 uint32_t to, const weir_exchange_state *s, uint32_t column)
+/* The place of a message that is not lines. */
+WEIR_FN char *weir_exchange_slot(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                 const weir_exchange_state *s, uint32_t column)
 {
-    return weir_message_slot(c, from, to, s->grown, s->messages, column) + (s->grown != 0 ? 0 : x->lined);
+    return weir_message_place(c, x, lane, s->is_long, s->messages, column) + weir_lined_of(x, s->is_long);
 }
 
 /* Copies a message's data by the block. */
@@ -535,7 +573,7 @@ WEIR_FN weir_status weir_exchange_take(const weir_dev_collective *c, const weir_
     if (bytes != 0 && !s->direct) {
         weir_exchange_copy_data(s->data,
                                 far ? weir_far_message(c, r, l, s->messages, column) + WEIR_RAIL_HEAD
-                                    : weir_exchange_slot(c, x, l->peer, c->rank, s, column),
+                                    : weir_exchange_slot(c, x, lane, s, column),
                                 bytes, alone, coop);
     }
     weir_arch_block_sync(coop.host);
@@ -580,7 +618,7 @@ WEIR_FN weir_status weir_exchange_put(const weir_dev_collective *c, const weir_e
     if (bytes != 0) {
         char *to = far         ? r->rails.memory + own + WEIR_RAIL_HEAD
                    : s->direct ? weir_exchange_offered(c, x, lane, column, s)
-                               : weir_exchange_slot(c, x, c->rank, l->peer, s, column);
+                               : weir_exchange_slot(c, x, lane, s, column);
         weir_exchange_copy_data(to, s->data, bytes, alone, coop);
     }
     weir_arch_block_sync(coop.host);
@@ -722,7 +760,8 @@ WEIR_FN uint32_t weir_exchange_ready(const weir_dev_collective *c, const weir_ex
     const uint64_t *word = weir_exchange_word(c, r, l, column);
     const uint32_t slots = l->receives ? 0 : 2;
     const int opens = r == NULL && !s->begun && weir_exchange_agrees(x, lane, s);
-    int ready = s->messages < slots || weir_arch_load_acquire_sys_u64(word) > s->messages - slots;
+    int ready = (s->messages < slots || weir_arch_load_acquire_sys_u64(word) > s->messages - slots) &&
+                (weir_exchange_is_far(r, l) || !weir_exchange_lacks_slots(c, x, lane, s->is_long));
     if (opens && !s->opened && (ready || l->receives)) {
         weir_exchange_open(c, x, lane, column, s);
         s->opened = 1;
@@ -761,8 +800,14 @@ WEIR_FN weir_status weir_exchange_pause(const weir_dev_collective *c, const weir
     if (spin->reads % WEIR_ARCH_SPIN_READS == 0) {
         WEIR_ROLLED
         for (uint32_t k = 0; k < x->lanes && status == WEIR_OK; k++) {
-            if ((open >> k & 1) != 0 && x->lane[k].receives != 0 && x->lane[k].far == 0) {
-                status = WEIR_SLOW(weir_exchange_look_around(c, x, k, column, weir_exchange_turn_of(&states[k])));
+            if ((open >> k & 1) == 0 || x->lane[k].far != 0) {
+                continue;
+            }
+            const weir_exchange_turn turn = weir_exchange_turn_of(&states[k]);
+            if (x->lane[k].receives != 0) {
+                status = WEIR_SLOW(weir_exchange_look_around(c, x, k, column, turn));
+            } else if (weir_exchange_lacks_slots(c, x, k, states[k].is_long)) {
+                weir_exchange_tell(c, x, k, column, turn, states[k].messages);
             }
         }
     }

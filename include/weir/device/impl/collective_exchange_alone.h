@@ -35,10 +35,13 @@ WEIR_FN_COLD weir_status weir_exchange_spin(const weir_dev_collective *c, const 
     weir_arch_no_kernel();
     const weir_exchange_lane *l = &x->lane[lane];
     weir_spin spin = weir_spin_begin();
-    while (weir_arch_load_relaxed_sys_u64(bar.word) + bar.slots <= s.messages) {
+    while (weir_arch_load_relaxed_sys_u64(bar.word) + bar.slots <= s.messages ||
+           weir_exchange_lacks_slots(c, x, lane, s.is_long)) {
         weir_status status = weir_spin_step(&spin, c->control);
         if (status == WEIR_OK && l->receives != 0 && spin.reads % WEIR_ARCH_SPIN_READS == 0) {
             status = weir_exchange_look_around(c, x, lane, column, weir_exchange_turn_of(&s));
+        } else if (spin.reads % WEIR_ARCH_SPIN_READS == 0 && weir_exchange_lacks_slots(c, x, lane, s.is_long)) {
+            weir_exchange_tell(c, x, lane, column, weir_exchange_turn_of(&s), s.messages);
         }
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return weir_collective_end_wait(c, l->peer, status);
@@ -48,19 +51,21 @@ WEIR_FN_COLD weir_status weir_exchange_spin(const weir_dev_collective *c, const 
 }
 
 /* Returns when a message has come, or a slot is free; called by one thread. It is no acquire. *known is a value that
- * the word has had. `turn` grows from wait to wait; weir_spin_is_due chooses by it which of them look for an error. */
+ * the word has had. `turn` grows from wait to wait; weir_spin_is_due chooses by it which of them look for an error.
+ * Before the first message for a peer's long slots it also waits for these. */
 WEIR_FN weir_status weir_exchange_await(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
                                         uint32_t column, weir_exchange_state s, weir_exchange_bar bar, uint64_t turn,
                                         uint64_t *known)
 {
     uint32_t reads = WEIR_ARCH_FAST_READS;
-    int is_long = weir_spin_is_due(turn);
+    const int lacks = column != WEIR_EXCHANGE_RING && weir_exchange_lacks_slots(c, x, lane, s.is_long);
+    int is_slow = weir_spin_is_due(turn) | lacks;
     WEIR_ROLLED
-    while ((*known + bar.slots <= s.messages) & !is_long) {
+    while ((*known + bar.slots <= s.messages) & !is_slow) {
         *known = weir_arch_load_relaxed_sys_u64(bar.word);
-        is_long = weir_spin_is_long(&reads);
+        is_slow = weir_spin_is_long(&reads);
     }
-    if (WEIR_UNLIKELY(is_long)) {
+    if (WEIR_UNLIKELY(is_slow)) {
         const weir_status status = weir_spin_look_once(c->control);
         return status == WEIR_OK ? WEIR_SLOW(weir_exchange_spin(c, x, lane, column, s, bar)) : status;
     }
@@ -201,7 +206,7 @@ WEIR_FN uint32_t weir_exchange_find_piece(const weir_collective_exchange *x, wei
         if (piece < lane->most) {
             const weir_exchange_transfer *t = &x->transfers[lane->first + s->next];
             const uint64_t bytes = weir_exchange_bytes(t);
-            if (!weir_exchange_is_small(x, post->lane, bytes) && weir_exchange_cut(t, bytes, piece, x->columns, s)) {
+            if (!weir_exchange_is_small(x, post->lane, bytes) && weir_exchange_cut(x, t, bytes, piece, x->columns, s)) {
                 const uint32_t column = post->start.column + piece;
                 post->column = column >= x->columns ? column - x->columns : column;
                 post->piece = piece + 1;
@@ -302,7 +307,7 @@ WEIR_FN uint32_t weir_exchange_find_only(const weir_collective_exchange *x, cons
     if (ring) {
         s->data = t->data;
         s->left = (int64_t)bytes;
-    } else if (!weir_exchange_cut(t, bytes, post->first, x->columns, s)) {
+    } else if (!weir_exchange_cut(x, t, bytes, post->first, x->columns, s)) {
         return 0;
     }
     const int64_t at = (int64_t)coop.block_rank * WEIR_LINE_BYTES;
@@ -355,7 +360,7 @@ WEIR_FN weir_status weir_exchange_serve(const weir_dev_collective *c, const weir
             if (ring) {
                 status = weir_ring_pass(c, x, lane, &s, coop);
             } else {
-                const uint64_t bytes = (uint64_t)weir_least(s.left, (int64_t)weir_lined_room(x));
+                const uint64_t bytes = (uint64_t)weir_least(s.left, (int64_t)weir_lined_room(x, s.is_long));
                 status = weir_lined_pass(c, x, lane, column, &s, bytes, coop);
                 weir_exchange_pass(&s, bytes);
             }

@@ -8,15 +8,15 @@
 
 #define WEIR_EXCHANGE_LANES_INSIDE (2u * (WEIR_COLLECTIVE_RANKS - 1)) /* of a launch inside a host */
 #define WEIR_EXCHANGE_LANES (2u * WEIR_COLLECTIVE_RANKS)              /* of any launch */
-#define WEIR_EXCHANGE_TRANSFERS 200u                                  /* of a launch */
+#define WEIR_EXCHANGE_TRANSFERS 190u                                  /* of a launch */
 #define WEIR_EXCHANGE_PIECE ((uint64_t)7560)                          /* the lines of a slot of 8 KiB */
 #define WEIR_LINED_MESSAGES 8u
 #define WEIR_EXCHANGE_MEMORIES 8u                /* of receives of a launch */
 #define WEIR_EXCHANGE_MET 0x80u                  /* in `notes` */
 #define WEIR_OFFER_SHIFT 48                      /* of the row in an offer, in front of the place in its memory */
 #define WEIR_MESSAGE_LEAST 8192u                 /* data of a message by a signal, if the slot has the room */
-#define WEIR_EXCHANGE_GROWN ((uint64_t)1 << 63)  /* in the sender's call: the piece is in the second memory, */
-#define WEIR_EXCHANGE_DIRECT ((uint64_t)1 << 62) /* or in the receiver's buffer */
+#define WEIR_EXCHANGE_DIRECT ((uint64_t)1 << 62) /* in the sender's call: the piece is in the receiver's buffer */
+#define WEIR_EXCHANGE_EARLY ((uint64_t)1 << 31)  /* in its second word: no message has come with it */
 #define WEIR_EXCHANGE_RING UINT32_MAX            /* stands for the ring where a column is meant */
 #define WEIR_RING_HEAD 128u /* bytes of a slot before its packets or lines: the sender's call, as packets */
 
@@ -34,6 +34,7 @@ typedef struct weir_exchange_lane {
     uint8_t count;
     uint16_t most;  /* pieces of the transfer that has the most of them */
     uint32_t index; /* of the first one, among the transfers of the call between the two ranks in this direction */
+    char *slots;    /* the receiver's long slots, mapped here; NULL: not known at the launch */
 } weir_exchange_lane;
 
 WEIR_STATIC_ASSERT(WEIR_EXCHANGE_TRANSFERS <= UINT8_MAX, "a lane counts transfers in 8 bits");
@@ -62,6 +63,7 @@ typedef struct weir_collective_exchange {
     const uint64_t
         *bases; /* rows, from 1 on, of the memories of WEIR_COLLECTIVE_RANKS ranks that are mapped here: registrations,
                    and mappings of receives; 0 for one that is not, or no longer. NULL: there are no rows */
+    uint64_t least_long; /* inside the host transfers of so many bytes or more take long slots; UINT64_MAX: none does */
     uint32_t lanes;
     uint32_t columns; /* of lanes inside the host, */
     uint32_t far;     /* and between hosts */
@@ -71,12 +73,13 @@ typedef struct weir_collective_exchange {
     uint32_t sides;
     uint32_t only;
     uint32_t posts;
-    uint32_t copies;  /* of this rank to itself: two transfers each, source and target, */
-    uint32_t copy;    /* from this one on */
-    uint32_t grown;   /* 1: long messages inside the host go into the second memory of the receivers */
-    uint32_t lined;   /* bytes of a slot of the first memory that are for lines; 0: none */
-    uint32_t step;    /* columns from the first one of a transfer to that of the lane's next one, */
-    uint32_t inverse; /* and 2^16 divided by it, rounded up */
+    uint32_t copies;     /* of this rank to itself: two transfers each, source and target, */
+    uint32_t copy;       /* from this one on */
+    uint32_t lined;      /* bytes of a slot of the collective's memory that are for lines; 0: none */
+    uint32_t long_bytes; /* of a long slot, */
+    uint32_t long_lined; /* of which so many are for lines; 0: none */
+    uint32_t step;       /* columns from the first one of a transfer to that of the lane's next one, */
+    uint32_t inverse;    /* and 2^16 divided by it, rounded up */
     weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
     weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
     uint16_t rows[WEIR_EXCHANGE_MEMORIES];  /* of `bases`: the memories of the launch's receives */
@@ -108,20 +111,29 @@ WEIR_FN uint32_t weir_exchange_columns(const weir_collective_exchange *x, uint32
     return x->lane[lane].far ? x->far : x->columns;
 }
 
-/* The bytes of data that a message carries as lines. */
-WEIR_FN uint32_t weir_lined_room(const weir_collective_exchange *x)
+/* Whether a transfer inside the host takes long slots. */
+WEIR_FN int weir_exchange_is_long(const weir_collective_exchange *x, uint64_t bytes) { return bytes >= x->least_long; }
+
+/* The bytes of a slot that are for lines. */
+WEIR_FN uint32_t weir_lined_of(const weir_collective_exchange *x, int is_long)
 {
-    return (x->lined - WEIR_RING_HEAD) / WEIR_LINE_BYTES * WEIR_LINE_DATA;
+    return is_long ? x->long_lined : x->lined;
+}
+
+/* The bytes of data that a message carries as lines. */
+WEIR_FN uint32_t weir_lined_room(const weir_collective_exchange *x, int is_long)
+{
+    return (weir_lined_of(x, is_long) - WEIR_RING_HEAD) / WEIR_LINE_BYTES * WEIR_LINE_DATA;
 }
 
 /* Whether lines carry so many bytes in up to `messages` messages of each column. */
 WEIR_FN int weir_exchange_fits_lines(const weir_collective_exchange *x, uint64_t bytes, uint32_t messages)
 {
-    return x->lined != 0 && bytes <= (uint64_t)x->columns * messages * weir_lined_room(x);
+    return x->lined != 0 &&
+           bytes <= (uint64_t)x->columns * messages * weir_lined_room(x, weir_exchange_is_long(x, bytes));
 }
 
-/* Whether transfer `i` of the launch, inside the host, goes through the first memory as lines, whatever the memory of
- * the launch is. */
+/* Whether transfer `i` of the launch, inside the host, goes as lines. */
 WEIR_FN int weir_exchange_is_lined(const weir_collective_exchange *x, uint32_t i)
 {
     return (x->notes[i] & WEIR_EXCHANGE_MET) == 0 &&
@@ -173,38 +185,62 @@ WEIR_FN weir_exchange_start weir_exchange_start_after(weir_exchange_start start,
 
 /* ---- places ------------------------------------------------------------------------------------------------- */
 
-/* The message slots of a rank in one of its memories. */
-typedef struct weir_message_slots {
-    char *first;
-    uint64_t bytes; /* of a slot */
-} weir_message_slots;
-
-/* The place in this rank's first memory of the slots that `of` has in its second one: a weir_message_slots, which the
- * host writes when the staging grows. */
-WEIR_FN uint64_t weir_message_grown(const weir_dev_collective *c, uint32_t of)
+/* The slot of message `number` of a column from `from`, among those of `to`. */
+WEIR_FN uint64_t weir_message_index(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number,
+                                    uint32_t column)
 {
-    return weir_collective_cell(c, WEIR_CELL_MESSAGE, 0, of) + 96;
+    const uint32_t place = from - (from > to); /* among the senders */
+    return ((number % 2) * c->message_blocks + column) * (c->ranks - 1) + place;
 }
 
-WEIR_FN weir_message_slots weir_message_slots_of(const weir_dev_collective *c, uint32_t of, uint32_t grown)
+/* That slot in the collective's memory. */
+WEIR_FN char *weir_message_slot(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number,
+                                uint32_t column)
 {
-    weir_message_slots slots;
-    slots.first = c->memory[of] + c->messages;
-    slots.bytes = c->message_bytes;
-    if (grown != 0) {
-        const uint64_t *words = (const uint64_t *)(c->memory[c->rank] + weir_message_grown(c, of));
-        slots.first = (char *)(uintptr_t)weir_arch_load_relaxed_sys_u64(words);
-        slots.bytes = weir_arch_load_relaxed_sys_u64(words + 1);
-    }
-    return slots;
+    return c->memory[to] + c->messages + weir_message_index(c, from, to, number, column) * c->message_bytes;
 }
 
-/* The slot of message `number` of a column from `from` in a memory of `to`. */
-WEIR_FN char *weir_message_slot(const weir_dev_collective *c, uint32_t from, uint32_t to, uint32_t grown,
-                                uint64_t number, uint32_t column)
+/* The word in this rank's memory that says where the long slots of `of` are mapped here; 0: not known. The host writes
+ * this rank's own, and kernels write those of others. */
+WEIR_FN uint64_t *weir_message_long(const weir_dev_collective *c, uint32_t of)
 {
-    const weir_message_slots slots = weir_message_slots_of(c, to, grown);
-    return slots.first + (((number % 2) * c->message_blocks + column) * c->ranks + from) * slots.bytes;
+    return (uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, WEIR_CELL_MESSAGE, 0, of) + 96);
+}
+
+/* Where the host writes the same, in host memory, while kernels wait: its copy to device memory might queue up behind
+ * such a kernel. */
+WEIR_FN const uint64_t *weir_message_mapped(const weir_dev_collective *c, uint32_t of)
+{
+    return &c->differences[of].first;
+}
+
+/* The long slots of the lane, or NULL: the sender waits for them. */
+WEIR_FN char *weir_message_long_slots(const weir_dev_collective *c, const weir_exchange_lane *lane)
+{
+    const uint32_t of = lane->receives != 0 ? c->rank : lane->peer;
+    return lane->slots != NULL ? lane->slots
+                               : (char *)(uintptr_t)weir_arch_load_relaxed_sys_u64(weir_message_long(c, of));
+}
+
+/* Whether the lane sends a piece into long slots that are not mapped here yet. */
+WEIR_FN int weir_exchange_lacks_slots(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                      int is_long)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    return is_long && l->receives == 0 && l->slots == NULL &&
+           weir_arch_load_acquire_sys_u64(weir_message_long(c, l->peer)) == 0;
+}
+
+/* The slot for the data of a message. */
+WEIR_FN char *weir_message_place(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                 int is_long, uint64_t number, uint32_t column)
+{
+    const weir_exchange_lane *l = &x->lane[lane];
+    const uint32_t from = l->receives != 0 ? l->peer : c->rank;
+    const uint32_t to = l->receives != 0 ? c->rank : l->peer;
+    return is_long ? weir_message_long_slots(c, l) +
+                         weir_message_index(c, from, to, number, column) * (uint64_t)x->long_bytes
+                   : weir_message_slot(c, from, to, number, column);
 }
 
 /* The sender's call, in the cell of the column's semaphore. */
@@ -392,8 +428,8 @@ typedef struct weir_exchange_state {
     uint8_t begun;   /* the piece's first message has passed */
     uint8_t opened;  /* the calling thread has opened the piece */
     uint8_t direct;  /* the piece goes into the receiver's buffer, */
-    uint8_t grown;   /* or through the second memory, */
-    uint8_t lined;   /* or as lines through the first one */
+    uint8_t lined;   /* or through slots as lines, */
+    uint8_t is_long; /* and the slots are long */
 } weir_exchange_state;
 
 /* A transfer of a lane whose turn it is. Passed by value: taking the state's address would keep it out of registers. */
@@ -410,8 +446,8 @@ WEIR_FN weir_exchange_turn weir_exchange_turn_of(const weir_exchange_state *s)
 
 /* Begins piece `piece` of a transfer of `bytes` bytes in up to `columns` pieces. Returns 0 if the transfer has no such
  * piece, before the division. */
-WEIR_FN uint32_t weir_exchange_cut(const weir_exchange_transfer *t, uint64_t bytes, uint32_t piece, uint32_t columns,
-                                   weir_exchange_state *s)
+WEIR_FN uint32_t weir_exchange_cut(const weir_collective_exchange *x, const weir_exchange_transfer *t, uint64_t bytes,
+                                   uint32_t piece, uint32_t columns, weir_exchange_state *s)
 {
     const uint32_t pieces = weir_exchange_pieces(bytes, columns);
     if (piece >= pieces) {
@@ -420,6 +456,7 @@ WEIR_FN uint32_t weir_exchange_cut(const weir_exchange_transfer *t, uint64_t byt
     const uint64_t range = weir_slots_range(bytes, pieces);
     s->data = t->data + piece * range;
     s->left = weir_least((int64_t)range, weir_left(bytes, piece * range));
+    s->is_long = (uint8_t)weir_exchange_is_long(x, bytes);
     return s->left > 0 || piece == 0;
 }
 
@@ -460,7 +497,7 @@ WEIR_FN uint32_t weir_exchange_find_in_column(const weir_collective_exchange *x,
         if (piece < most) {
             const uint64_t bytes = weir_exchange_bytes(&transfers[next]);
             found = !weir_exchange_is_small(x, lane, bytes) &&
-                    weir_exchange_cut(&transfers[next], bytes, piece, columns, s);
+                    weir_exchange_cut(x, &transfers[next], bytes, piece, columns, s);
             passed = !found;
         } else { /* the next one that may have a piece here */
             passed = ((piece - most) * inverse >> 16) + 1;
@@ -481,6 +518,7 @@ WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_col
 {
     s->begun = 0;
     s->opened = 0;
+    s->is_long = 0;
     if (column == WEIR_EXCHANGE_RING) {
         return weir_exchange_find_small(x, lane, s);
     }
