@@ -34,7 +34,8 @@
  *
  * Threads:   one thread at a time per collective; distinct collectives are independent.
  * Blocking:  create, register, deregister, unmap; the one operation in which the staging grows (opts.staging_bytes);
- *            recorded operations with opts.map_recorded; kernels, with the communicator's deadline.
+ *            recorded operations with opts.map_recorded; kernels, with the communicator's deadline. The first call that
+ *            receives a long transfer allocates memory, which takes some milliseconds.
  * Ownership: keeps references on comm, and on registered memories. Destroy when no rank's kernels use it any more, or
  *            abandon.
  * Errors:    WEIR_ERR_INVALID (with the reason), WEIR_ERR_UNSUPPORTED (hosts of different numbers of ranks; an
@@ -70,14 +71,16 @@ typedef struct weir_collective_opts {
     const weir_group *group;   /* ranks of the communicator with this one; NULL: all. Operations count ranks in it */
     uint64_t staging_bytes;    /* of memory for data on its way, inside the host and again between hosts; WEIR_STAGING
                                   wins over it; the same on all ranks, as the next two. Default inside the host: 8 MiB
-                                  on a GPU, and up to 288 MiB more once it grows; 1 and 4 MiB on the CPU. Default
+                                  on a GPU, and up to 224 MiB more once it grows; 1 and 4 MiB on the CPU. Default
                                   between hosts: 64 MiB. A rank alone on its host has none inside the host.
                                   The default grows in the first call of all ranks that needs more, which waits on the
                                   host until all ranks have made it. If it cannot grow on one rank, this call returns
-                                  the error on all ranks, with undefined results; later calls work. Exchange, send,
-                                  recv and recorded calls do not let it grow. Set a size, which never grows, if a
-                                  program records or exchanges large data before such a call, or makes the calls of
-                                  several ranks from one thread */
+                                  the error on all ranks, with undefined results; later calls work. Recorded calls do
+                                  not let it grow. Exchange, send and recv have up to 16 MiB for each rank of the host
+                                  beside it (256 KiB on the CPU), which a rank allocates in its first such call that
+                                  receives a long transfer, recorded or not; no rank waits for another one then. Set a
+                                  size, to which nothing is added, if a program records large operations of all ranks
+                                  before such a call, or makes the calls of several ranks from one thread */
     uint32_t blocks;           /* maximum number of blocks per kernel, one on each multiprocessor (SM). Limit on a GPU:
                                   its SMs. Default: the same, divided by the number of ranks that share it. If neither
                                   blocks nor threads is set, and more than two ranks have a GPU each, operations of
@@ -285,10 +288,11 @@ typedef struct weir_transfer {
  * one, in the order of their lists. Count and type must be the same at both ends, or WEIR_ERR_MISMATCH becomes the
  * communicator's error. No order or size of the transfers in one call can deadlock. Only ranks with transfers call it,
  * and a call with n = 0 does nothing. A send may complete before its receive runs, if it fits the collective's memory;
- * otherwise it waits for the receive, until the deadline. Between hosts a transfer passes through memory of a rank that
- * need not make a call: destroy the collective after the transfers of all ranks have ended. A rank that sends to itself
- * receives in the same call. The buffer of a receive must not overlap another buffer of the call, except that a rank
- * may receive from itself in place. WEIR_ERR_INVALID names the transfer, and nothing is launched. */
+ * otherwise it waits for the receive, until the deadline. The first send of a long transfer to a rank waits at least
+ * until that rank has called to receive one (opts.staging_bytes). Between hosts a transfer passes through memory of a
+ * rank that need not make a call: destroy the collective after the transfers of all ranks have ended. A rank that sends
+ * to itself receives in the same call. The buffer of a receive must not overlap another buffer of the call, except that
+ * a rank may receive from itself in place. WEIR_ERR_INVALID names the transfer, and nothing is launched. */
 WEIR_API WEIR_NODISCARD weir_status weir_exchange(weir_collective *collective, const weir_transfer *transfers,
                                                   uint32_t n, void *stream);
 

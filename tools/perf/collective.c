@@ -14,8 +14,7 @@
 
 #include "tools/perf/data.h"
 
-#define NCCL_MS 60000u                             /* for all ranks to enter ncclCommInitRank */
-#define STAGING_OF_EXCHANGES ((uint64_t)288 << 20) /* the size to which staging grows on a GPU */
+#define NCCL_MS 60000u /* for all ranks to enter ncclCommInitRank */
 
 /* ---- state of a rank ------------------------------------------------------------------------------------ */
 
@@ -67,8 +66,6 @@ static weir_status create_collective(perf_bench *b, uint64_t threads, uint32_t b
     b->tune.limit = most < rank->info.multiprocessors ? (uint32_t)most : 0;
     opts.host_ranks = rank->options->host_ranks;
     opts.map_recorded = rank->options->map;
-    /* Exchanges do not let the staging grow. The checked call before the timed ones does it for other operations. */
-    opts.staging_bytes = b->wish.what->transfers && rank->gpu ? STAGING_OF_EXCHANGES : 0;
     weir_status status = weir_collective_create(rank->comm, &opts, &b->collective);
     for (uint32_t i = 0; i < registered && status == WEIR_OK; i++) {
         status = weir_collective_register(b->collective, buffers[i]);

@@ -14,6 +14,8 @@
 #define STAGING_CPU ((uint64_t)1 << 20)
 #define GROWTH_GPU ((uint64_t)288 << 20)
 #define GROWTH_CPU ((uint64_t)4 << 20)
+#define LONG_GPU ((uint64_t)16 << 20) /* for each rank of the host: all long slots of a rank */
+#define LONG_CPU ((uint64_t)256 << 10)
 #define BLOCKS_MOST 1024u
 #define SLOT_MOST ((uint64_t)512 << 10)
 #define LONG_SLOT_MOST ((uint64_t)2 << 20) /* with up to FEW_SMS: local.c says when a round is so long */
@@ -64,7 +66,7 @@ static const shares large_shares = { 16, 1, 5, 8, 1, 0, 8, (uint64_t)16 << 10 };
 /* With so much, slots of exchanges have room for long messages. */
 static const shares huge_shares = { 18, 1, 5, 8, 4, 0, 8, (uint64_t)16 << 10 };
 /* With the default staging, long messages of exchanges have another memory (slots.c). */
-static const shares first_shares = { 16, 4, 4, 6, 3, (uint64_t)16 << 10, 16, (uint64_t)8 << 10 };
+static const shares first_shares = { 16, 4, 4, 6, 3, (uint64_t)16 << 10, 32, (uint64_t)8 << 10 };
 /* The rows of the library were measured with these rooms. */
 static const shares growth_shares = { 18, 1, 5, 8, 0, 0, 0, 0 };
 
@@ -81,7 +83,9 @@ static uint32_t count_message_columns(uint32_t sm_limit, uint64_t bytes, uint32_
 {
     const uint32_t most = weiri_exchange_columns(sm_limit, ranks);
     const uint64_t fit = bytes / weiri_slots_of_column(ranks) / part->message_least;
-    const uint64_t wanted = fit < part->message_columns ? part->message_columns : fit;
+    /* Beside long slots, columns are worth more than the length of slots. */
+    const uint64_t few = part == &first_shares ? most : part->message_columns;
+    const uint64_t wanted = fit < part->message_columns ? few : fit;
     return wanted < most ? (uint32_t)wanted : most;
 }
 
@@ -235,6 +239,11 @@ static weir_status take_opts(weir_collective *collective, weir_collective_opts *
                      : staging < GROWTH_GPU   ? &large_shares
                                               : &huge_shares);
     weir_status status = opts->order_streams ? weiri_order_open(collective) : WEIR_OK;
+    if (status == WEIR_OK && opts->staging_bytes == 0 && collective->device.ranks > 1) {
+        const uint64_t slots = (collective->warps ? LONG_GPU : LONG_CPU) * collective->device.ranks;
+        collective->long_bytes = message_slot_of(slots, &collective->device);
+        status = weiri_slots_open(collective);
+    }
     if (status == WEIR_OK && opts->map_recorded) {
         status = weiri_map_open(collective);
     }
@@ -251,7 +260,7 @@ static void set_words(weir_collective *collective, const weir_collective_opts *o
                                                device->line_room,
                                                device->slot_bytes,
                                                (uint64_t)opts->map_recorded << 32 | collective->form,
-                                               device->message_bytes,
+                                               device->message_bytes << 32 | collective->long_bytes,
                                                hash_rows(collective) };
     memcpy(collective->host.words, words, sizeof words);
     collective->host.differ = differ;
@@ -376,6 +385,7 @@ void weiri_collective_close(weir_collective *collective, bool keeps)
     weiri_copies_close(collective);
     weiri_rails_close(collective);
     weiri_growth_close(collective);
+    weiri_slots_close(collective);
     weiri_team_memory_close(&collective->memory);
     weiri_team_close(&collective->host);
     weir_memory_destroy(collective->differences);
@@ -459,7 +469,7 @@ uint64_t weir_collective_bytes(const weir_collective *collective)
 {
     return collective != NULL
                ? weir_memory_bytes(collective->memory.local) + weir_memory_bytes(collective->growth.memory.local) +
-                     weir_memory_bytes(collective->rails.memory.local)
+                     weiri_slots_bytes(collective) + weir_memory_bytes(collective->rails.memory.local)
                : 0;
 }
 

@@ -13,7 +13,8 @@
  *     launch.c   launches the kernel of a step
  *     order.c    orders the kernels of several streams
  *     gather.c   gather_v and scatter_v: checks them, and calls choice.c, local.c and rails.c
- *     exchange.c exchange, send and recv: checks and describes them; calls posts.c, launch.c, or copies.c
+ *     exchange.c exchange, send and recv: checks and describes them; calls slots.c, posts.c, launch.c, or copies.c
+ *     slots.c    the long slots of exchanges: allocates them, and maps those of others
  *     life.c     remembers the streams
  *
  * A file calls those below it, once for each step, and local.c, copies.c and rails.c call launch.c alone; copies.c
@@ -116,6 +117,7 @@ typedef struct weiri_map {
 typedef struct weiri_order weiri_order; /* order.c */
 typedef struct weiri_posts weiri_posts; /* posts.c */
 typedef struct weiri_life weiri_life;   /* life.c */
+typedef struct weiri_slots weiri_slots; /* slots.c */
 
 /* A stream beside the caller's, for copies to one rank; made when it is needed first. */
 typedef struct weiri_aside {
@@ -135,6 +137,8 @@ struct weir_collective {
     weir_dev_collective device; /* the handle of the memory that create made, for kernels of users */
     const weir_dev_collective *now; /* the handle for the library's kernels: &device, then &growth.device */
     weiri_growth growth;
+    weiri_slots *slots;  /* the long slots of exchanges; NULL: the staging is not the default */
+    uint64_t long_bytes; /* of a long slot */
     weiri_rails rails;
     weiri_team_memory *registered; /* memories of weir_collective_register */
     uint32_t registered_count;
@@ -420,7 +424,7 @@ void weiri_posts_close(weir_collective *collective);
 /* The tag of the messages. */
 uint64_t weiri_posts_tag(const weir_collective *collective);
 
-/* ---- message slots ---------------------------------------------------------------------------------------------- */
+/* ---- slots.c --------------------------------------------------------------------------------------------------- */
 
 /* The message slots of a column, and of all columns of a memory. */
 static inline uint64_t weiri_slots_of_column(uint32_t ranks) { return ranks > 1 ? 2 * ((uint64_t)ranks - 1) : 2; }
@@ -428,6 +432,20 @@ static inline uint64_t weiri_slots_number(const weir_dev_collective *c)
 {
     return c->message_blocks * weiri_slots_of_column(c->ranks);
 }
+
+/* close also undoes a failed open. */
+weir_status weiri_slots_open(weir_collective *collective);
+void weiri_slots_close(weir_collective *collective);
+/* Before the first launch of a call with transfers that take long slots: one bit for each rank of the host to which
+ * this rank sends such transfers, or from which it receives them. Waits for no rank. An error of an allocation: nothing
+ * has changed. */
+weir_status weiri_slots_prepare(weir_collective *collective, const char *name, uint32_t sends, uint32_t receives);
+/* Writes where the long slots of each rank of the host are mapped here; NULL: not yet, or there are none. */
+void weiri_slots_places(const weir_collective *collective, char *places[WEIR_COLLECTIVE_RANKS]);
+/* Of this rank's long slots. */
+uint64_t weiri_slots_bytes(const weir_collective *collective);
+/* The tag of the messages with their handles. */
+uint64_t weiri_slots_tag(const weir_collective *collective);
 
 /* ---- rails.c --------------------------------------------------------------------------------------------------- */
 

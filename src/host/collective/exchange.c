@@ -35,6 +35,7 @@ typedef struct exchange {
     const weiri_team_memory *memories[2]; /* registered ones that the launch uses, or &all_mappings */
     bool meets;                           /* the ends of long transfers have met on the host, */
     bool met;                             /* of which the call has some */
+    char *slots[WEIR_COLLECTIVE_RANKS];   /* the long slots of the ranks of the host, as far as they are known */
 } exchange;
 
 static const weiri_team_memory all_mappings;
@@ -228,6 +229,7 @@ static void add_lane(exchange *e, weir_collective_exchange *x, uint32_t peer, bo
     lane->host = (uint8_t)(peer / ranks);
     lane->far = hosts_of(e) > 1 && lane->host != e->collective->rails.device.host;
     lane->receives = receive;
+    lane->slots = lane->far ? NULL : e->slots[receive ? e->collective->device.rank : lane->peer];
     lane->first = (uint8_t)*used;
     lane->index = e->passed[peer][receive];
     uint32_t units = 0;
@@ -525,12 +527,42 @@ static void set_columns(const exchange *e, weir_collective_exchange *x)
     x->columns = ranks > 1 ? (uint32_t)least(collective->device.message_blocks, columns) : 1;
     const uint64_t slot = collective->device.message_bytes;
     const bool lines = hosts_of(e) == 1 && collective->host.lines && slot >= WEIR_RING_HEAD + WEIR_LINE_BYTES;
-    x->lined = lines ? lined_of(slot, x->columns) : 0;
+    /* Beside long slots, short ones carry nothing else. */
+    x->lined = !lines ? 0 : collective->slots != NULL ? (uint32_t)slot : lined_of(slot, x->columns);
     x->least_long = UINT64_MAX;
     x->far = hosts_of(e) > 1 ? (uint32_t)least(collective->rails.exchange.columns, columns) : 0;
     x->step = step_of(x->columns, x->far);
     x->inverse = x->step == 0 ? 0 : ((1u << 16) + x->step - 1) / x->step;
     x->small = small_of(collective, x);
+    if (collective->slots != NULL) {
+        /* As lines each piece of a short one is one message: pieces are cut at multiples of 128 bytes. */
+        const uint64_t room = (lines ? weir_lined_room(x, 0) : slot) / 128 * 128;
+        const uint64_t most = room >= WEIR_EXCHANGE_PIECE ? x->columns * room : room;
+        x->least_long = (most >= x->small ? most : x->small - 1) + 1;
+        x->long_bytes = (uint32_t)collective->long_bytes;
+        x->long_lined = lines ? lined_of(collective->long_bytes, x->columns) : 0;
+    }
+}
+
+/* Finds the call's transfers that take long slots, and prepares these. */
+static weir_status prepare_slots(exchange *e, const weir_collective_exchange *x)
+{
+    const weir_collective *collective = e->collective;
+    const uint32_t ranks = collective->device.ranks;
+    uint32_t peers[2] = { 0, 0 }; /* the index is weir_transfer.receive */
+    for (uint32_t i = 0; i < e->n && collective->slots != NULL; i++) {
+        const weir_transfer *t = &e->transfers[i];
+        if (weir_exchange_is_long(x, span_of(t).bytes) && t->peer != collective->rank &&
+            t->peer / ranks == collective->rank / ranks) {
+            peers[t->receive] |= (uint32_t)1 << t->peer % ranks;
+        }
+    }
+    if ((peers[0] | peers[1]) == 0) {
+        return WEIR_OK;
+    }
+    const weir_status status = weiri_slots_prepare(e->collective, e->name, peers[0], peers[1]);
+    weiri_slots_places(collective, e->slots);
+    return status;
 }
 
 /* Names one of e->memories for the launch. */
@@ -598,7 +630,8 @@ static weir_status run(exchange *e, const weiri_step *call)
     }
     memset(&args, 0, sizeof args);
     set_columns(e, &args.exchange);
-    if (e->collective->map.at != NULL && hosts_of(e) == 1) {
+    status = prepare_slots(e, &args.exchange);
+    if (status == WEIR_OK && e->collective->map.at != NULL && hosts_of(e) == 1) {
         status = meet_recorded(e, &args.exchange, call->stream);
     }
     for (; e->distance < hosts_of(e) && status == WEIR_OK; e->distance += distances_of(e)) {
@@ -623,6 +656,7 @@ static void begin(exchange *e, weir_collective *collective, const char *name, co
     e->met = false;
     memset(e->next, 0, collective->size * sizeof e->next[0]);
     memset(e->passed, 0, collective->size * sizeof e->passed[0]);
+    memset(e->slots, 0, sizeof e->slots);
 }
 
 static void log_first(const exchange *e)

@@ -41,6 +41,7 @@ struct weiri_sequence {
 #define COLLECTIVE_CALL \
     "weir_collective_create, weir_collective_register or a call that grows the staging or maps buffers"
 #define TRANSFER_CALL "weir_exchange, weir_send or weir_recv, by copies or recorded,"
+#define EXCHANGE_CALL "weir_exchange, weir_send or weir_recv"
 static const char *const sent_by[] = { "",
                                        "weir_memory_send",
                                        "weir_connection_create",
@@ -48,7 +49,8 @@ static const char *const sent_by[] = { "",
                                        COLLECTIVE_CALL,
                                        "weir_memory_channel_connect",
                                        "weir_port_channel_connect",
-                                       TRANSFER_CALL };
+                                       TRANSFER_CALL,
+                                       EXCHANGE_CALL };
 static const char *const expected_by[] = { "",
                                            "weir_memory_recv",
                                            "weir_connection_create",
@@ -57,12 +59,13 @@ static const char *const expected_by[] = { "",
                                            "weir_memory_channel_connect",
                                            "weir_port_channel_connect",
                                            TRANSFER_CALL,
+                                           EXCHANGE_CALL,
                                            "weir_memory_import" };
 
 /* The operation that an error concerns: one of the user's, or a part of a collective's or a halo's call. */
 static void describe_place(weiri_op op, uint64_t number, uint64_t tag, char text[96])
 {
-    if (op == WEIRI_OP_TRANSFERS || tag == WEIRI_TAG_COLLECTIVE || tag == WEIRI_TAG_RAILS) {
+    if (op == WEIRI_OP_TRANSFERS || op == WEIRI_OP_SLOTS || tag == WEIRI_TAG_COLLECTIVE || tag == WEIRI_TAG_RAILS) {
         snprintf(text, 96, "for a collective");
     } else if (tag == WEIRI_TAG_HALO) {
         snprintf(text, 96, "for a halo");

@@ -18,7 +18,8 @@ typedef enum weiri_op {
     WEIRI_OP_MEMORY_CHANNEL = 5,
     WEIRI_OP_PORT_CHANNEL = 6,
     WEIRI_OP_TRANSFERS = 7,
-    WEIRI_OP_IMPORT = 8 /* without a message */
+    WEIRI_OP_SLOTS = 8,
+    WEIRI_OP_IMPORT = 9 /* without a message */
 } weiri_op;
 
 /* The create and register calls of collectives, windows and halos, and transfers that meet, consist of operations
@@ -27,7 +28,9 @@ typedef enum weiri_op {
 #define WEIRI_TAG_RAILS 0x7261696c73u
 #define WEIRI_TAG_WINDOW 0x77696e646f77u
 #define WEIRI_TAG_HALO 0x68616c6fu
-#define WEIRI_TAG_TRANSFERS 0x7472616e73666572u /* of one collective: differs by its memory */
+/* Of one collective: they differ by its memory. */
+#define WEIRI_TAG_TRANSFERS 0x7472616e73666572u
+#define WEIRI_TAG_SLOTS 0x736c6f7473u
 
 #define WEIRI_PAYLOAD_MAX 328 /* of an operation's own fields, beside its handles */
 #define WEIRI_HANDLES_MAX 2
