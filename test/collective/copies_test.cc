@@ -386,7 +386,8 @@ void malformed(weirt_rank *rank)
                 weiri_write_u64(&w, m.offset);
                 weiri_write_u16(&w, m.row);
                 const weiri_op_message message = { WEIRI_OP_TRANSFERS, payload, w.size - m.cut, {}, 0 };
-                WEIRT_OK(rank, weiri_exchange_send(b.comm.comm, 0, weiri_posts_tag(b.collective), &message));
+                WEIRT_OK(rank, weiri_exchange_send(b.comm.comm, 0,
+                                                   weiri_collective_tag(b.collective, WEIRI_TAG_TRANSFERS), &message));
             } else {
                 const bool good = &m == std::end(messages) - 1;
                 WEIRT_STATUS(rank, good ? WEIR_OK : WEIR_ERR_CORRUPT,

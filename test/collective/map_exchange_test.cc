@@ -413,7 +413,8 @@ void malformed(weirt_rank *rank)
             weiri_write_u64(&w, 0);
             weiri_write_u16(&w, static_cast<uint16_t>(row));
             const weiri_op_message message = { WEIRI_OP_TRANSFERS, payload, w.size, { b.out, nullptr }, 1 };
-            WEIRT_OK(rank, weiri_exchange_send(b.comm.comm, 0, weiri_posts_tag(b.collective), &message));
+            WEIRT_OK(rank, weiri_exchange_send(b.comm.comm, 0, weiri_collective_tag(b.collective, WEIRI_TAG_TRANSFERS),
+                                               &message));
         } else if (fine) {
             const List list = list_of(&b, all, 1);
             WEIRT_STATUS(rank, WEIR_ERR_CORRUPT, weir_exchange(b.collective, list.transfers.data(), 1, b.stream));

@@ -231,7 +231,8 @@ void malformed(weirt_rank *rank)
             const weiri_op_message message = {
                 WEIRI_OP_SLOTS, payload, round == 1 ? 1u : 0u, { b.out, nullptr }, round == 2 ? 0u : 1u
             };
-            WEIRT_OK(rank, weiri_exchange_send(b.comm.comm, 0, weiri_slots_tag(b.collective), &message));
+            WEIRT_OK(rank, weiri_exchange_send(b.comm.comm, 0, weiri_collective_tag(b.collective, WEIRI_TAG_SLOTS),
+                                               &message));
         } else if (fine) {
             const weir_transfer t = { weir_memory_pointer(b.in), lined(rank), WEIR_U8, 1, false };
             const weir_status status = weir_exchange(b.collective, &t, 1, b.stream); // perhaps it is there already

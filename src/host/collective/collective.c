@@ -271,6 +271,13 @@ static void set_words(weir_collective *collective, const weir_collective_opts *o
 
 /* ---- create ------------------------------------------------------------------------------------------------- */
 
+uint64_t weiri_collective_tag(const weir_collective *collective, uint64_t kind)
+{
+    /* The memory of the first rank is that of no other collective. */
+    const weir_memory *memory = weiri_team_memory_of(&collective->memory, 0);
+    return kind ^ (uint64_t)memory->rank << 40 ^ memory->id;
+}
+
 weir_status weiri_collective_agree(weir_collective *collective, const char *call, weir_status mine, bool waits)
 {
     weiri_team *across = collective->rails.device.hosts > 1 ? &collective->rails.team : NULL;

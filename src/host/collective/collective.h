@@ -165,6 +165,13 @@ struct weir_collective {
     uint8_t logged[WEIRI_KINDS]; /* for each operation one bit for each form whose first call was logged */
 };
 
+/* From here on exchanges have many columns. */
+#define WEIRI_MANY_COLUMNS 32u
+
+/* The tag of messages of this kind (WEIRI_TAG_TRANSFERS, WEIRI_TAG_SLOTS) between ranks of the collective. No other
+ * collective has it. */
+uint64_t weiri_collective_tag(const weir_collective *collective, uint64_t kind);
+
 /* Ends a step of all ranks of all hosts, as weiri_team_agree does. */
 weir_status weiri_collective_agree(weir_collective *collective, const char *call, weir_status mine, bool waits);
 
@@ -421,8 +428,6 @@ weir_status weiri_posts_meet(weir_collective *collective, const char *name, cons
 /* The other end of the next send to the peer, once for each send of a call that has met its other ends. */
 weiri_post weiri_posts_take(weir_collective *collective, uint32_t peer);
 void weiri_posts_close(weir_collective *collective);
-/* The tag of the messages. */
-uint64_t weiri_posts_tag(const weir_collective *collective);
 
 /* ---- slots.c --------------------------------------------------------------------------------------------------- */
 
@@ -444,8 +449,6 @@ weir_status weiri_slots_prepare(weir_collective *collective, const char *name, u
 void weiri_slots_places(const weir_collective *collective, char *places[WEIR_COLLECTIVE_RANKS]);
 /* Of this rank's long slots. */
 uint64_t weiri_slots_bytes(const weir_collective *collective);
-/* The tag of the messages with their handles. */
-uint64_t weiri_slots_tag(const weir_collective *collective);
 
 /* ---- rails.c --------------------------------------------------------------------------------------------------- */
 

@@ -116,13 +116,6 @@ weiri_post weiri_posts_take(weir_collective *collective, uint32_t peer)
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 
-/* The memory of the first rank is that of no other collective. */
-uint64_t weiri_posts_tag(const weir_collective *collective)
-{
-    const weir_memory *memory = weiri_team_memory_of(&collective->memory, 0);
-    return WEIRI_TAG_TRANSFERS ^ (uint64_t)memory->rank << 40 ^ memory->id;
-}
-
 static void write_post(weiri_writer *w, cursor at, const weir_transfer *t, const weiri_place *where)
 {
     weiri_write_u32(w, at.place);
@@ -139,8 +132,8 @@ static weir_status send_message(const weir_collective *collective, uint32_t peer
     weir_memory *handle = mapping != NULL ? mapping->memory.local : NULL;
     const weiri_op_message message = { WEIRI_OP_TRANSFERS, payload, bytes, { handle, NULL }, handle != NULL };
     payload[1] = (uint8_t)posts;
-    const weir_status status =
-        weiri_exchange_send(collective->comm, collective->host.ranks[peer], weiri_posts_tag(collective), &message);
+    const weir_status status = weiri_exchange_send(collective->comm, collective->host.ranks[peer],
+                                                   weiri_collective_tag(collective, WEIRI_TAG_TRANSFERS), &message);
     if (mapping != NULL && status == WEIR_OK) {
         mapping->told |= (uint32_t)1 << peer;
     }
@@ -251,8 +244,9 @@ static weir_status hear(const meeting *m, uint32_t peer, bool receive, uint64_t 
     weir_status status = WEIR_OK;
     while (q->end - q->first < count && status == WEIR_OK) {
         weir_future *future = NULL;
-        status = weiri_exchange_expect(collective->comm, collective->host.ranks[peer], weiri_posts_tag(collective),
-                                       WEIRI_OP_TRANSFERS, read_message, NULL, NULL, &h, &future);
+        status = weiri_exchange_expect(collective->comm, collective->host.ranks[peer],
+                                       weiri_collective_tag(collective, WEIRI_TAG_TRANSFERS), WEIRI_OP_TRANSFERS,
+                                       read_message, NULL, NULL, &h, &future);
         status = status == WEIR_OK ? weiri_exchange_complete(future) : status;
     }
     return status;

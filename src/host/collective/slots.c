@@ -57,13 +57,6 @@ weir_status weiri_slots_open(weir_collective *collective)
     return WEIR_OK;
 }
 
-/* The memory of the first rank is that of no other collective. */
-uint64_t weiri_slots_tag(const weir_collective *collective)
-{
-    const weir_memory *memory = weiri_team_memory_of(&collective->memory, 0);
-    return WEIRI_TAG_SLOTS ^ (uint64_t)memory->rank << 40 ^ memory->id;
-}
-
 /* ---- a rank that receives ---------------------------------------------------------------------------------------- */
 
 static weir_status allocate(weir_collective *collective, const char *name)
@@ -93,8 +86,8 @@ static weir_status tell(weir_collective *collective, uint32_t place)
 {
     weiri_slots *slots = collective->slots;
     const weiri_op_message message = { WEIRI_OP_SLOTS, NULL, 0, { slots->local, NULL }, 1 };
-    const weir_status status =
-        weiri_exchange_send(collective->comm, collective->host.ranks[place], weiri_slots_tag(collective), &message);
+    const weir_status status = weiri_exchange_send(collective->comm, collective->host.ranks[place],
+                                                   weiri_collective_tag(collective, WEIRI_TAG_SLOTS), &message);
     slots->told |= status == WEIR_OK ? (uint32_t)1 << place : 0;
     return status;
 }
@@ -226,9 +219,9 @@ static weir_status ask(weir_collective *collective, const char *name, uint32_t p
 {
     weiri_slots *slots = collective->slots;
     weir_future *future = NULL;
-    weir_status status =
-        weiri_exchange_expect(collective->comm, collective->host.ranks[place], weiri_slots_tag(collective),
-                              WEIRI_OP_SLOTS, map, NULL, NULL, &slots->owners[place], &future);
+    weir_status status = weiri_exchange_expect(collective->comm, collective->host.ranks[place],
+                                               weiri_collective_tag(collective, WEIRI_TAG_SLOTS), WEIRI_OP_SLOTS, map,
+                                               NULL, NULL, &slots->owners[place], &future);
     if (status != WEIR_OK) {
         return status;
     }
