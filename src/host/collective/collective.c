@@ -23,7 +23,6 @@
 #define MESSAGE_MOST ((uint64_t)2 << 20)
 /* Of many columns. With longer slots, 64 and 256 MiB between two ranks on one H200 took 5 to 10 % longer. */
 #define MESSAGE_MOST_OF_MANY ((uint64_t)256 << 10)
-#define MANY_COLUMNS 32u
 #define RING_MOST 13 /* as a power of two, the most bytes of a small transfer: packets of 1,024 threads */
 #define RING_LEAST 6 /* and the least */
 #define UNIT_LEAST 5 /* the same, the least data of a unit: the rings end at a multiple of 128 bytes */
@@ -55,20 +54,23 @@ typedef struct shares {
     uint32_t slots;
     uint32_t messages;
     uint64_t slot_least; /* so long is a slot at least, with fewer columns where necessary; 0: each column has slots */
-    /* Exchanges have this number of columns at least, and more while their slots are not shorter than these bytes. */
-    uint32_t message_columns;
+    /* Exchanges have the columns whose slots can be so long. If these are fewer than `message_columns`, exchanges have
+     * `message_few` columns with shorter slots. They never have more than the SM limit allows. */
     uint64_t message_least;
+    uint32_t message_columns;
+    uint32_t message_few;
 } shares;
 
 /* Most of a large staging is for slots and lines. Before the staging grows, packets and lines of small data need more
  * of it, and its slots would be too short if all columns had some. */
-static const shares large_shares = { 16, 1, 5, 8, 1, 0, 8, (uint64_t)16 << 10 };
+static const shares large_shares = { 16, 1, 5, 8, 1, 0, (uint64_t)16 << 10, 8, 8 };
 /* With so much, slots of exchanges have room for long messages. */
-static const shares huge_shares = { 18, 1, 5, 8, 4, 0, 8, (uint64_t)16 << 10 };
-/* With the default staging, long messages of exchanges have another memory (slots.c). */
-static const shares first_shares = { 16, 4, 4, 6, 3, (uint64_t)16 << 10, 32, (uint64_t)8 << 10 };
+static const shares huge_shares = { 18, 1, 5, 8, 4, 0, (uint64_t)16 << 10, 8, 8 };
+/* With the default staging, long messages of exchanges have another memory (slots.c). Then columns are worth more than
+ * the length of their slots. */
+static const shares first_shares = { 16, 4, 4, 6, 3, (uint64_t)16 << 10, (uint64_t)8 << 10, 32, UINT32_MAX };
 /* The rows of the library were measured with these rooms. */
-static const shares growth_shares = { 18, 1, 5, 8, 0, 0, 0, 0 };
+static const shares growth_shares = { 18, 1, 5, 8, 0, 0, 0, 0, 0 };
 
 /* The number of columns that have slots. */
 static uint32_t count_columns(uint32_t blocks, uint64_t bytes, uint64_t least)
@@ -83,9 +85,7 @@ static uint32_t count_message_columns(uint32_t sm_limit, uint64_t bytes, uint32_
 {
     const uint32_t most = weiri_exchange_columns(sm_limit, ranks);
     const uint64_t fit = bytes / weiri_slots_of_column(ranks) / part->message_least;
-    /* Beside long slots, columns are worth more than the length of slots. */
-    const uint64_t few = part == &first_shares ? most : part->message_columns;
-    const uint64_t wanted = fit < part->message_columns ? few : fit;
+    const uint64_t wanted = fit < part->message_columns ? part->message_few : fit;
     return wanted < most ? (uint32_t)wanted : most;
 }
 
@@ -113,7 +113,7 @@ static uint64_t divide_rings(weir_dev_collective *device, uint64_t bytes)
 /* Bytes of a message slot. */
 static uint64_t message_slot_of(uint64_t bytes, const weir_dev_collective *device)
 {
-    const bool many = device->message_blocks >= MANY_COLUMNS;
+    const bool many = device->message_blocks >= WEIRI_MANY_COLUMNS;
     return slot_of(bytes, weiri_slots_number(device), many ? MESSAGE_MOST_OF_MANY : MESSAGE_MOST);
 }
 

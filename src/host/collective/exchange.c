@@ -17,7 +17,6 @@
 #define WARP 32u
 #define DIVIDED_SLOT ((uint64_t)32 << 10)
 #define DIVIDED_SLOT_OF_MANY ((uint64_t)128 << 10)
-#define MANY_COLUMNS 32u
 #define LINED_MOST ((uint64_t)256 << 10)
 #define MANY_BLOCKS 64u
 #define FIRST_STEP 8u
@@ -402,7 +401,7 @@ static uint32_t line_threads(const weir_collective_exchange *x, const lane_conte
     const uint32_t room = room_of_long(x) > weir_lined_room(x, 0) ? room_of_long(x) : weir_lined_room(x, 0);
     const uint64_t warps = weir_line_count(least(all->range, room)) / LINES_OF_WARP + 3;
     const uint64_t threads = warps * WARP < LINE_THREADS_LEAST ? LINE_THREADS_LEAST : warps * WARP;
-    const uint32_t bound = x->columns < MANY_COLUMNS ? most : (uint32_t)least(most, LINE_THREADS_OF_MANY);
+    const uint32_t bound = x->columns < WEIRI_MANY_COLUMNS ? most : (uint32_t)least(most, LINE_THREADS_OF_MANY);
     return (uint32_t)least(threads, bound);
 }
 
@@ -494,7 +493,7 @@ static weir_shape divide(const weir_collective *collective, weir_collective_exch
 static uint32_t lined_of(uint64_t slot, uint32_t columns)
 {
     const uint64_t half = least(slot / 2, LINED_MOST) / WEIR_LINE_BYTES * WEIR_LINE_BYTES;
-    return (uint32_t)(slot >= (columns < MANY_COLUMNS ? DIVIDED_SLOT : DIVIDED_SLOT_OF_MANY) ? half : slot);
+    return (uint32_t)(slot >= (columns < WEIRI_MANY_COLUMNS ? DIVIDED_SLOT : DIVIDED_SLOT_OF_MANY) ? half : slot);
 }
 
 /* The most bytes of a transfer that takes a ring; 0: there are no rings. */
