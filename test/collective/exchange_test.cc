@@ -383,12 +383,7 @@ void registers_between(weirt_rank *rank, bool sender_knows, bool receiver_knows,
     bool fine = bench_open(rank, &opts, room, 0, &bench);
     List list = fine ? list_of(&bench, all, 5) : List();
     weir_device *device = bench.comm.device;
-    const auto record = [&] {
-        return WEIRT_OK(rank, weir_graph_begin(device, bench.stream)) &&
-               WEIRT_OK(rank, weir_exchange(bench.collective, list.transfers.data(),
-                                            static_cast<uint32_t>(list.transfers.size()), bench.stream)) &&
-               WEIRT_OK(rank, weir_graph_end(device, bench.stream, &graph));
-    };
+    const auto record = [&] { return record_exchange(&bench, list.transfers, &graph); };
     const auto replay = [&](weir_status expected) {
         (void)prepare_list(&bench, list);
         WEIRT_OK(rank, weir_graph_launch(device, graph, bench.stream));

@@ -31,13 +31,6 @@ bool open(weirt_rank *rank, Bench *b, uint64_t staging = 128 << 10, uint32_t hos
     return bench_open(rank, &opts, room, 0, b);
 }
 
-bool record(const Bench *b, const std::vector<weir_transfer> &all, void **graph)
-{
-    return WEIRT_OK(b->rank, weir_graph_begin(b->comm.device, b->stream)) &&
-           WEIRT_OK(b->rank, weir_exchange(b->collective, all.data(), static_cast<uint32_t>(all.size()), b->stream)) &&
-           WEIRT_OK(b->rank, weir_graph_end(b->comm.device, b->stream, graph));
-}
-
 // Launches the graph of the list with new data, and compares what has come.
 bool replay(const Bench *b, List *list, void *graph)
 {
@@ -45,8 +38,7 @@ bool replay(const Bench *b, List *list, void *graph)
         t.id += 1000;
     }
     return prepare_list(b, *list) && WEIRT_OK(b->rank, weir_graph_launch(b->comm.device, graph, b->stream)) &&
-           WEIRT_OK(b->rank, weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms())) &&
-           WEIRT_OK(b->rank, weir_comm_status(b->comm.comm)) && WEIRT_EXPECT(b->rank, wrong(b, *list).empty());
+           ends_well(b, *list);
 }
 
 // Records the transfers, and replays them.
@@ -54,7 +46,7 @@ bool record_and_replay(const Bench *b, const Transfers &all, uint64_t seed)
 {
     List list = list_of(b, all, seed);
     void *graph = nullptr;
-    bool fine = record(b, list.transfers, &graph);
+    bool fine = record_exchange(b, list.transfers, &graph);
     for (uint32_t round = 0; round < 3 && fine; round++) {
         fine = replay(b, &list, graph);
     }
@@ -109,8 +101,8 @@ void goes_directly(weirt_rank *rank)
     const Transfers brief = { { 0, 1, 200, WEIR_U8, 3 } };
     List list = fine ? list_of(&b, brief, 1) : List();
     void *graph = nullptr;
-    fine = fine && (rank->rank != 0 || record(&b, list.transfers, &graph)) && weirt_barrier(rank) &&
-           (rank->rank == 0 || record(&b, list.transfers, &graph)) && replay(&b, &list, graph);
+    fine = fine && (rank->rank != 0 || record_exchange(&b, list.transfers, &graph)) && weirt_barrier(rank) &&
+           (rank->rank == 0 || record_exchange(&b, list.transfers, &graph)) && replay(&b, &list, graph);
     WEIRT_EXPECT(rank, !fine || slots_are_unused(b) == (rank->rank != 1));
     weir_graph_destroy(b.comm.device, graph);
     bench_close(&b);
@@ -152,7 +144,7 @@ void calls_divide(weirt_rank *rank)
     bool fine = open(rank, &b) && clear_slots(b);
     List list = fine ? list_of(&b, all, 1) : List();
     if (rank->rank == 0) {
-        fine = fine && record(&b, list.transfers, &graph);
+        fine = fine && record_exchange(&b, list.transfers, &graph);
     } else {
         fine = fine && WEIRT_OK(rank, weir_graph_begin(b.comm.device, b.stream));
         std::vector<weir_transfer> rest;
@@ -190,7 +182,7 @@ bool sends_into(const Bench *b, const std::vector<weir_memory *> &into)
     }
     bool fine =
         WEIRT_OK(rank, weir_device_copy(b->comm.device, weir_memory_pointer(b->in), data.data(), data.size())) &&
-        record(b, all, &graph) && WEIRT_OK(rank, weir_graph_launch(b->comm.device, graph, b->stream)) &&
+        record_exchange(b, all, &graph) && WEIRT_OK(rank, weir_graph_launch(b->comm.device, graph, b->stream)) &&
         WEIRT_OK(rank, weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms())) &&
         WEIRT_OK(rank, weir_comm_status(b->comm.comm));
     for (uint64_t i = 0; i < into.size() && fine && rank->rank == 1; i++) {
@@ -314,7 +306,7 @@ void unmapped(weirt_rank *rank)
     const Transfers all = { { 0, 1, most, WEIR_U8, 1 } }; // a third rank has no part
     bool fine = open(rank, &b);
     List list = fine ? list_of(&b, all, 1) : List();
-    fine = fine && record(&b, list.transfers, &graph) && replay(&b, &list, graph) &&
+    fine = fine && record_exchange(&b, list.transfers, &graph) && replay(&b, &list, graph) &&
            WEIRT_OK(rank, weir_collective_unmap(b.collective)) && WEIRT_EXPECT(rank, mapped(b) == 0) &&
            WEIRT_EXPECT(rank, !has_mapped(b, rank->rank == 1 ? 0 : 1)) && clear_slots(b) &&
            record_and_replay(&b, all, 1);

@@ -36,21 +36,6 @@ bool open(weirt_rank *rank, uint32_t blocks, Bench *b, uint64_t room = 4 << 20, 
 
 uint64_t bytes_of(const Bench &b) { return weir_collective_bytes(b.collective); }
 
-bool record(const Bench *b, const List &list, void **graph)
-{
-    return WEIRT_OK(b->rank, weir_graph_begin(b->comm.device, b->stream)) &&
-           WEIRT_OK(b->rank, weir_exchange(b->collective, list.transfers.data(),
-                                           static_cast<uint32_t>(list.transfers.size()), b->stream)) &&
-           WEIRT_OK(b->rank, weir_graph_end(b->comm.device, b->stream, graph));
-}
-
-// Whether the list's transfers, which were launched, move their data.
-bool ends_well(const Bench *b, const List &list)
-{
-    return WEIRT_OK(b->rank, weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms())) &&
-           WEIRT_OK(b->rank, weir_comm_status(b->comm.comm)) && WEIRT_EXPECT(b->rank, wrong(b, list).empty());
-}
-
 // Only a rank that receives long transfers gets the memory, and only once.
 void receivers_have_them(weirt_rank *rank)
 {
@@ -111,7 +96,7 @@ void recorded_ends_meet(weirt_rank *rank)
     }
     List list = fine ? list_of(&b, all, 1) : List();
     const uint64_t first = fine ? bytes_of(b) : 0;
-    fine = fine && record(&b, list, &graph) && WEIRT_EXPECT(rank, bytes_of(b) > first);
+    fine = fine && record_exchange(&b, list.transfers, &graph) && WEIRT_EXPECT(rank, bytes_of(b) > first);
     for (uint32_t round = 0; round < 8 && fine; round++) {
         const bool replays = (round >> rank->rank & 1) != 0;
         for (Transfer &t : list.meant) {
@@ -334,7 +319,7 @@ void abandoned(weirt_rank *rank)
     void *graph = nullptr;
     fine = open(rank, 4, &b);
     const List never = fine ? list_of(&b, { { 0, 1, lined(rank), WEIR_U8, 1 } }, 1) : List();
-    (void)(fine && rank->rank == 0 && record(&b, never, &graph)); // rank 1 does not receive it
+    (void)(fine && rank->rank == 0 && record_exchange(&b, never.transfers, &graph)); // rank 1 does not receive it
     weir_graph_destroy(b.comm.device, graph);
     bench_close(&b);
 }

@@ -154,6 +154,21 @@ inline std::string run_list(const Bench *b, const Transfers &all, uint64_t seed,
     return *alive ? wrong(b, list) : "an error";
 }
 
+// Records an exchange.
+inline bool record_exchange(const Bench *b, const std::vector<weir_transfer> &all, void **graph)
+{
+    return WEIRT_OK(b->rank, weir_graph_begin(b->comm.device, b->stream)) &&
+           WEIRT_OK(b->rank, weir_exchange(b->collective, all.data(), static_cast<uint32_t>(all.size()), b->stream)) &&
+           WEIRT_OK(b->rank, weir_graph_end(b->comm.device, b->stream, graph));
+}
+
+// Whether the list's transfers, which were launched, move their data.
+inline bool ends_well(const Bench *b, const List &list)
+{
+    return WEIRT_OK(b->rank, weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms())) &&
+           WEIRT_OK(b->rank, weir_comm_status(b->comm.comm)) && WEIRT_EXPECT(b->rank, wrong(b, list).empty());
+}
+
 // Whether all ranks are fine; each passes its own outcome.
 inline bool all_fine(weirt_rank *rank, uint32_t *step, bool fine)
 {
