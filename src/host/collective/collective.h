@@ -441,11 +441,12 @@ static inline uint64_t weiri_slots_number(const weir_dev_collective *c)
 /* close also undoes a failed open. */
 weir_status weiri_slots_open(weir_collective *collective);
 void weiri_slots_close(weir_collective *collective);
-/* Before the first launch of a call with transfers that take long slots: one bit for each rank of the host to which
- * this rank sends such transfers, or from which it receives them. Waits for no rank. An error of an allocation: nothing
- * has changed. */
+/* Called before the first launch of a call with transfers that take long slots. `sends` has a bit for each rank of the
+ * host to which this rank sends such a transfer, `receives` for each from which it receives one. The call waits for no
+ * rank. If an allocation fails, nothing has changed. */
 weir_status weiri_slots_prepare(weir_collective *collective, const char *name, uint32_t sends, uint32_t receives);
-/* Writes where the long slots of each rank of the host are mapped here; NULL: not yet, or there are none. */
+/* places[k] becomes the address at which this process has mapped the long slots of rank k of the host. It is NULL while
+ * they are not mapped, and if the rank has none. */
 void weiri_slots_places(const weir_collective *collective, char *places[WEIR_COLLECTIVE_RANKS]);
 /* Of this rank's long slots. */
 uint64_t weiri_slots_bytes(const weir_collective *collective);

@@ -18,7 +18,7 @@
  * transfer that takes up to WEIR_LINED_MESSAGES messages in each column goes as lines. Longer ones use the other part,
  * where the signal follows the data.
  *
- * With the default staging a transfer of more than a message in each column takes long slots, in a memory that the
+ * With the default staging a transfer of more than one message in a column takes long slots, in a memory that the
  * receiver allocates at its first receive of this kind. Which transfers do so follows from their bytes alone. A
  * sender's kernel waits until its host has mapped that memory. Semaphores stay in the collective's memory. A slot is
  * free when the messages before it have been taken, in whichever memory they were.
