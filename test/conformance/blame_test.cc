@@ -37,7 +37,7 @@ struct Handles {
         std::memset(completions.data(), 0xff, SLOTS * 64); // entries that were never written
         args.status = &status;
         args.semaphore = {
-            control, cell<uint64_t>(0), cell<uint64_t>(1), cell<uint64_t>(2), cell<uint64_t>(3), 1, 0, 5, 0, 17
+            control, cell<uint64_t>(0), cell<uint64_t>(1), cell<uint64_t>(2), cell<uint64_t>(3), 1, 0, 5, 1, 17
         };
         args.barrier = { control, cell<uint64_t>(4), 0 };
         args.memory.semaphore = args.semaphore;
@@ -101,11 +101,11 @@ void unmapped(Handles *handles) { handles->args.semaphore.to_host = WEIR_SEMAPHO
 void unmapped_third(Handles *handles)
 {
     unmapped(handles);
-    handles->args.semaphore.index = 3;
+    handles->args.semaphore.size = handles->args.semaphore.count + 3;
 }
 void of_port(Handles *handles) { handles->args.port.queue.peer = 7; }
 void taken(Handles *handles) { *handles->cell<uint64_t>(13) = 9; }
-void of_set(Handles *handles) { handles->args.port.semaphore.index = 2; }
+void of_set(Handles *handles) { handles->args.port.semaphore.size = handles->args.port.semaphore.count + 2; }
 
 // The memory has 1,024 bytes, its packet buffer room for 896. A part of the window has 40 bytes, a ring 4 words; the
 // device has ranks 0 and 1 of 4, and the other device is rank 11 of the communicator.

@@ -57,7 +57,7 @@ protected:
         args.channel.semaphore.outbound = memory<uint64_t>(1);
         args.channel.semaphore.expected = memory<uint64_t>(1);
         args.channel.semaphore.sent = memory<uint64_t>(1);
-        args.channel.semaphore.count = 1;
+        args.channel.semaphore.count = args.channel.semaphore.size = 1;
         args.channel.epochs = memory<uint64_t>(WEIR_CELL_BYTES / 8);
     }
 

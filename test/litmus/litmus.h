@@ -69,7 +69,7 @@ inline void connect(Rank &mine, Rank &peer)
     channel.semaphore.outbound = peer.inbound[0].words;
     channel.semaphore.expected = mine.expected[0].words;
     channel.semaphore.sent = mine.sent[0].words;
-    channel.semaphore.count = 2;
+    channel.semaphore.count = channel.semaphore.size = 2;
     channel.remote = reinterpret_cast<char *>(peer.data);
     channel.remote_bytes = sizeof peer.data;
     channel.local = reinterpret_cast<char *>(mine.data);

@@ -170,8 +170,8 @@ WEIR_FN weir_dev_semaphore weir_dev_semaphore_at(const weir_dev_semaphore *semap
     if (WEIR_UNLIKELY(index >= semaphore->count)) {
         WEIR_SLOW(weir_dev_control_report(semaphore->control, WEIR_ERR_RANGE,
                                           weir_dev_note_of(WEIR_DOING_AT, semaphore->peer, semaphore->id,
-                                                           (uint64_t)semaphore->index + index,
-                                                           (uint64_t)semaphore->index + semaphore->count)));
+                                                           (uint64_t)semaphore->size - semaphore->count + index,
+                                                           semaphore->size)));
         return at;
     }
     at.inbound = (uint64_t *)((char *)at.inbound + offset);
@@ -179,7 +179,6 @@ WEIR_FN weir_dev_semaphore weir_dev_semaphore_at(const weir_dev_semaphore *semap
     at.expected = (uint64_t *)((char *)at.expected + offset);
     at.sent = (uint64_t *)((char *)at.sent + offset);
     at.count -= index;
-    at.index += index;
     return at;
 }
 

@@ -22,7 +22,7 @@
  * includes. A launch is refused if this libweir has another version of one of them. A change of a layout raises only
  * its noun's version; test/rules/layouts.txt records both. New nouns come last. */
 #define WEIR_DEV_NOUNS(NOUN)    \
-    NOUN(0, semaphore, 1u)      \
+    NOUN(0, semaphore, 2u)      \
     NOUN(1, grid_barrier, 1u)   \
     NOUN(2, memory_channel, 1u) \
     NOUN(3, fifo, 1u)           \
@@ -165,7 +165,7 @@ typedef struct weir_dev_semaphore {
     uint32_t count;     /* semaphores of the set, from this one on */
     uint32_t to_host;   /* 1: `outbound` is host memory; WEIR_SEMAPHORE_UNMAPPED: there is no `outbound` */
     uint32_t peer;      /* rank at the other end */
-    uint32_t index;     /* in its set */
+    uint32_t size;      /* semaphores of the whole set: this one has the number size - count in it */
     uint64_t id;        /* the tag that the semaphore was created with */
 } weir_dev_semaphore;
 

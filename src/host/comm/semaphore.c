@@ -278,6 +278,7 @@ static void fill_device(weir_semaphore *semaphore, bool in_host)
     device->expected = (uint64_t *)weiri_slab_device(counts, semaphore->device_cell + CONSUMED_OFFSET);
     device->sent = (uint64_t *)weiri_slab_device(counts, semaphore->device_cell + SENT_OFFSET);
     device->count = semaphore->count;
+    device->size = semaphore->count;
     device->peer = connection->peer;
     device->id = semaphore->tag;
     if (connection->transport->map != NULL) {

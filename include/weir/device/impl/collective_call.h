@@ -87,7 +87,7 @@ WEIR_FN weir_dev_semaphore weir_collective_semaphore(const weir_dev_collective *
     semaphore.count = 1;
     semaphore.to_host = 0;
     semaphore.peer = c->peers[peer];
-    semaphore.index = 0;
+    semaphore.size = 1;
     semaphore.id = 0;
     return semaphore;
 }

@@ -10,7 +10,7 @@
 WEIR_FN weir_dev_note weir_dev_semaphore_note(const weir_dev_semaphore *semaphore, uint32_t doing)
 {
     weir_dev_note note = weir_dev_note_of(doing, semaphore->peer, semaphore->id, 0, 0);
-    note.index = (uint16_t)semaphore->index;
+    note.index = (uint16_t)(semaphore->size - semaphore->count);
     return note;
 }
 
