@@ -307,6 +307,7 @@ struct outside {
 constexpr uint64_t half = 1024;
 constexpr uint64_t memory = 2 * half;
 constexpr uint64_t packets = 4 * half;
+constexpr uint64_t far = (uint64_t)1 << 46; // a load from there would end the process, or the kernel
 
 const outside outsides[] = {
     { "put one byte too many", WEIRT_DO_PUT, 1, 0, memory, WEIR_ERR_RANGE },
@@ -323,6 +324,7 @@ const outside outsides[] = {
     { "ll16 size that overflows when rounded up", WEIRT_DO_PUT_LL16, 0, 0, most, WEIR_ERR_RANGE },
     { "ll16 overflow of the packet offset", WEIRT_DO_PUT_LL16, most - 15, 0, 8, WEIR_ERR_RANGE },
     { "ll16 from beyond", WEIRT_DO_PUT_LL16, 0, memory, 1, WEIR_ERR_RANGE },
+    { "ll16 from far beyond", WEIRT_DO_PUT_LL16, 0, far, 8, WEIR_ERR_RANGE },
     { "ll16 misaligned", WEIRT_DO_PUT_LL16, 8, 0, 8, WEIR_ERR_INVALID },
     { "unpack ll16 beyond", WEIRT_DO_UNPACK_LL16, packets, 0, 1, WEIR_ERR_RANGE },
     { "unpack ll16 to beyond", WEIRT_DO_UNPACK_LL16, 0, memory - 1, 2, WEIR_ERR_RANGE },
@@ -330,9 +332,12 @@ const outside outsides[] = {
     { "exchange ll16 without room for the second half", WEIRT_DO_EXCHANGE_LL16, packets - 48, 0, 9, WEIR_ERR_RANGE, 0 },
     { "exchange ll16 to beyond", WEIRT_DO_EXCHANGE_LL16, 0, 0, 8, WEIR_ERR_RANGE, memory - 7 },
     { "exchange ll16 of the largest size", WEIRT_DO_EXCHANGE_LL16, 0, 0, most, WEIR_ERR_RANGE, 0 },
+    { "exchange ll16 from far beyond", WEIRT_DO_EXCHANGE_LL16, 0, far, 8, WEIR_ERR_RANGE, 0 },
     { "exchange ll16 misaligned", WEIRT_DO_EXCHANGE_LL16, 8, 0, 8, WEIR_ERR_INVALID, 0 },
     { "lines one too many", WEIRT_DO_PUT_LINES, packets - 128, 0, 121, WEIR_ERR_RANGE },
     { "lines from beyond", WEIRT_DO_PUT_LINES, 0, memory - 1, 2, WEIR_ERR_RANGE },
+    { "lines from far beyond", WEIRT_DO_PUT_LINES, 0, far, 8, WEIR_ERR_RANGE },
+    { "many lines from far beyond", WEIRT_DO_PUT_LINES, 0, far, memory, WEIR_ERR_RANGE },
     { "lines of the largest size", WEIRT_DO_PUT_LINES, 0, 0, most, WEIR_ERR_RANGE },
     { "lines misaligned", WEIRT_DO_PUT_LINES, 64, 0, 8, WEIR_ERR_INVALID },
     { "unpack lines beyond", WEIRT_DO_UNPACK_LINES, packets, 0, 1, WEIR_ERR_RANGE },
@@ -340,6 +345,7 @@ const outside outsides[] = {
     { "exchange lines without room for the second half", WEIRT_DO_EXCHANGE_LINES, packets - 384, 0, 121, WEIR_ERR_RANGE,
       0 },
     { "exchange lines to beyond", WEIRT_DO_EXCHANGE_LINES, 0, 0, 8, WEIR_ERR_RANGE, most - 3 },
+    { "exchange lines from far beyond", WEIRT_DO_EXCHANGE_LINES, 0, far, 8, WEIR_ERR_RANGE, 0 },
     { "lines by a part", WEIRT_DO_LINES_BY_PART, 0, 0, 8, WEIR_ERR_INVALID },
     { "beyond the set", WEIRT_DO_AT, WEIRT_SET, 0, 0, WEIR_ERR_RANGE },
     { "far beyond the set", WEIRT_DO_AT, UINT32_MAX, 0, 0, WEIR_ERR_RANGE },

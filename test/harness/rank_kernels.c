@@ -116,6 +116,10 @@ WEIR_FN weir_status weirt_transfer_once(const weirt_transfer_args *args, uint64_
     if (status != WEIR_OK) {
         return status;
     }
+    /* In every second round a lane of every second warp may fall behind the others here. */
+    if (iteration % 2 != 0 && grid.rank % 64 == 7) {
+        weir_arch_add_relaxed_dev_u64(&args->report->apart, 1);
+    }
     if (args->group == WEIRT_BLOCKS) {
         status = weirt_move(args, to, from, packet_at, bytes, weir_coop_blocks(grid));
     } else if (args->group != WEIRT_PART) {

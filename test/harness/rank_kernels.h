@@ -20,6 +20,7 @@ typedef struct weirt_report {
     uint64_t wrong_bytes;
     uint64_t wrong_position;
     uint64_t value;
+    uint64_t apart; /* steps that lanes made by themselves */
     uint64_t elapsed_ns[WEIRT_STATUS_ROWS];
     uint64_t began_ns[WEIRT_STATUS_THREADS]; /* when each thread began its first wait; 0 before */
     int32_t status[WEIRT_STATUS_ROWS][WEIRT_STATUS_THREADS];

@@ -27,10 +27,10 @@
  * Blocking:  wait, unpack and exchange have the communicator's deadline; nothing else blocks.
  * Ownership: weir_memory_channel_device gives the handle. Kernels must not use it after weir_memory_channel_destroy.
  * Order:     put and get are ordinary accesses, ordered by the signal and the barriers around them. Packets carry their
- *            own order; the group meets between writing the local memory and sending it. read and write are relaxed at
- * system scope. Errors:    WEIR_ERR_RANGE (also without a packet buffer), WEIR_ERR_INVALID (a misaligned packet or
- * value, or lines on a link without lines), and the errors of waits: WEIR_ERR_TIMEOUT or the communicator's sticky
- * error. */
+ *            own order. A group that has written the local memory meets before it sends it. read and write are
+ *            relaxed at system scope.
+ * Errors:    WEIR_ERR_RANGE (also without a packet buffer), WEIR_ERR_INVALID (a misaligned packet or value, or lines
+ *            on a link without lines), and the errors of waits: WEIR_ERR_TIMEOUT or the communicator's sticky error. */
 #ifndef WEIR_DEVICE_MEMORY_CHANNEL_H
 #define WEIR_DEVICE_MEMORY_CHANNEL_H
 
@@ -76,13 +76,15 @@ WEIR_FN weir_status weir_dev_memory_channel_get(const weir_dev_memory_channel *c
 WEIR_FN weir_status weir_dev_memory_channel_put_ll16(const weir_dev_memory_channel *channel, uint64_t packet_offset,
                                                      uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
-    weir_status status = weir_dev_memory_channel_check(channel, 1, 0, local_offset, 0, bytes, packet_offset,
-                                                       (bytes + 7) / 8 * 16, 16, coop);
-    if (status != WEIR_OK) {
-        return status;
+    const uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT);
+    const int fits = weir_dev_memory_channel_fits(channel, 1, 0, local_offset, 0, bytes, packet_offset,
+                                                  (bytes + 7) / 8 * 16, 16, coop);
+    const char *src = channel->local + (fits ? local_offset : 0);
+    const uint64_t first = weir_ll16_begin(src, fits ? bytes : 0, coop);
+    if (WEIR_UNLIKELY(!fits)) {
+        return weir_dev_memory_channel_refuse(channel, 1, 0, local_offset, 0, bytes, packet_offset, 16, coop);
     }
-    weir_ll16_put(channel->remote + packet_offset, channel->local + local_offset, bytes,
-                  weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT), coop);
+    weir_ll16_put_begun(channel->remote + packet_offset, src, bytes, flag, first, coop);
     weir_packet_advance(channel->epochs, WEIR_EPOCH_PUT, WEIR_EPOCH_PUT, coop);
     return WEIR_OK;
 }
@@ -93,15 +95,14 @@ WEIR_FN weir_status weir_dev_memory_channel_put_ll16(const weir_dev_memory_chann
 WEIR_FN weir_status weir_dev_memory_channel_unpack_ll16(const weir_dev_memory_channel *channel, uint64_t packet_offset,
                                                         uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
-    weir_status status = weir_dev_memory_channel_check(channel, 0, 1, 0, local_offset, bytes, packet_offset,
-                                                       (bytes + 7) / 8 * 16, 16, coop);
-    if (status != WEIR_OK) {
-        return status;
+    const uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
+    if (WEIR_UNLIKELY(!weir_dev_memory_channel_fits(channel, 0, 1, 0, local_offset, bytes, packet_offset,
+                                                    (bytes + 7) / 8 * 16, 16, coop))) {
+        return weir_dev_memory_channel_refuse(channel, 0, 1, 0, local_offset, bytes, packet_offset, 16, coop);
     }
-    uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
     weir_packet_advance(channel->epochs, WEIR_EPOCH_UNPACK, WEIR_EPOCH_UNPACK, coop);
-    status = weir_ll16_unpack(channel->local + local_offset, channel->packets + packet_offset, bytes, flag, coop,
-                              channel->semaphore.control);
+    weir_status status = weir_ll16_unpack(channel->local + local_offset, channel->packets + packet_offset, bytes, flag,
+                                          coop, channel->semaphore.control);
     return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_UNPACK, packet_offset, bytes, flag, status);
 }
 
@@ -115,20 +116,22 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_
                                                           uint64_t packet_offset, uint64_t put_offset,
                                                           uint64_t unpack_offset, uint64_t bytes, weir_coop coop)
 {
-    uint64_t half = (bytes + 7) / 8 * 16;
-    weir_status status = weir_dev_memory_channel_check(channel, 1, 1, put_offset, unpack_offset, bytes, packet_offset,
-                                                       2 * half, 16, coop);
-    if (status != WEIR_OK) {
-        return status;
+    const uint32_t put_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT);
+    const uint32_t unpack_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
+    const uint64_t half = (bytes + 7) / 8 * 16;
+    const int fits = weir_dev_memory_channel_fits(channel, 1, 1, put_offset, unpack_offset, bytes, packet_offset,
+                                                  2 * half, 16, coop);
+    const char *src = channel->local + (fits ? put_offset : 0);
+    const uint64_t first = weir_ll16_begin(src, fits ? bytes : 0, coop);
+    if (WEIR_UNLIKELY(!fits)) {
+        return weir_dev_memory_channel_refuse(channel, 1, 1, put_offset, unpack_offset, bytes, packet_offset, 16, coop);
     }
-    uint32_t put_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT);
-    uint32_t unpack_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
-    weir_ll16_put(channel->remote + packet_offset + (put_flag % 2 != 0 ? half : 0), channel->local + put_offset, bytes,
-                  put_flag, coop);
+    weir_ll16_put_begun(channel->remote + packet_offset + (put_flag % 2 != 0 ? half : 0), src, bytes, put_flag, first,
+                        coop);
     weir_packet_advance(channel->epochs, WEIR_EPOCH_PUT, WEIR_EPOCH_UNPACK, coop);
-    status = weir_ll16_unpack(channel->local + unpack_offset,
-                              channel->packets + packet_offset + (unpack_flag % 2 != 0 ? half : 0), bytes, unpack_flag,
-                              coop, channel->semaphore.control);
+    weir_status status = weir_ll16_unpack(channel->local + unpack_offset,
+                                          channel->packets + packet_offset + (unpack_flag % 2 != 0 ? half : 0), bytes,
+                                          unpack_flag, coop, channel->semaphore.control);
     return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_EXCHANGE, packet_offset, bytes, unpack_flag, status);
 }
 

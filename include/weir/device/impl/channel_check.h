@@ -11,10 +11,11 @@
 #include "weir/device/impl/line.h"
 #include "weir/device/semaphore.h"
 
-/* Whether `bytes` at `offset` lie within `size`, without overflow. Memories are smaller than 2^62 bytes. */
+/* Whether `bytes` at `offset` lie within `size`, without overflow. Memories are smaller than 2^62 bytes. Here and in
+ * weir_dev_memory_channel_fits & joins conditions: && would put branches in front of a call's first loads. */
 WEIR_FN int weir_dev_in_range(uint64_t offset, uint64_t bytes, uint64_t size)
 {
-    return bytes <= size && offset <= size - bytes;
+    return (bytes <= size) & (offset <= size - bytes);
 }
 
 /* The note of a failing access to `bytes` at `offset` of memory of `size` bytes. The memory is the peer's unless
@@ -101,34 +102,40 @@ WEIR_FN_COLD weir_status weir_dev_memory_channel_refused(weir_dev_control *contr
     return weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note);
 }
 
-/* Whether a call with packets may go on. It sends the data at put_offset (`put`), receives to unpack_offset (`unpack`),
- * or does both. It uses `needed` bytes of packet buffers at packet_offset, in units of `packet`. */
-WEIR_FN weir_status weir_dev_memory_channel_check(const weir_dev_memory_channel *channel, int put, int unpack,
-                                                  uint64_t put_offset, uint64_t unpack_offset, uint64_t bytes,
-                                                  uint64_t packet_offset, uint64_t needed, uint32_t packet,
-                                                  weir_coop coop)
+/* Whether a call with packets stays within its memories and is valid. It sends the data at put_offset (`put`), receives
+ * to unpack_offset (`unpack`), or does both. It uses `needed` bytes of packet buffers at packet_offset, in units of
+ * `packet`. */
+WEIR_FN int weir_dev_memory_channel_fits(const weir_dev_memory_channel *channel, int put, int unpack,
+                                         uint64_t put_offset, uint64_t unpack_offset, uint64_t bytes,
+                                         uint64_t packet_offset, uint64_t needed, uint32_t packet, weir_coop coop)
+{
+    const uintptr_t ends = (put ? (uintptr_t)channel->remote + packet_offset : 0) |
+                           (unpack ? (uintptr_t)channel->packets + packet_offset : 0);
+    const int put_fits = weir_dev_in_range(put_offset, bytes, channel->local_bytes) &
+                         weir_dev_in_range(packet_offset, needed, channel->remote_bytes);
+    const int unpack_fits = weir_dev_in_range(unpack_offset, bytes, channel->local_bytes) &
+                            weir_dev_in_range(packet_offset, needed, channel->packets_bytes);
+    return (put ? put_fits : 1) & (unpack ? unpack_fits : 1) & (ends % packet == 0) &
+           ((channel->indexed == 0) | (weir_packet_spans(coop) == 0));
+}
+
+/* Fails a call with packets that does not fit. */
+WEIR_FN weir_status weir_dev_memory_channel_refuse(const weir_dev_memory_channel *channel, int put, int unpack,
+                                                   uint64_t put_offset, uint64_t unpack_offset, uint64_t bytes,
+                                                   uint64_t packet_offset, uint32_t packet, weir_coop coop)
 {
     const uint32_t doing = weir_dev_memory_channel_doing(put, unpack);
-    uintptr_t ends = (put ? (uintptr_t)channel->remote + packet_offset : 0) |
-                     (unpack ? (uintptr_t)channel->packets + packet_offset : 0);
-    if (WEIR_UNLIKELY((put && (!weir_dev_in_range(put_offset, bytes, channel->local_bytes) ||
-                               !weir_dev_in_range(packet_offset, needed, channel->remote_bytes))) ||
-                      (unpack && (!weir_dev_in_range(unpack_offset, bytes, channel->local_bytes) ||
-                                  !weir_dev_in_range(packet_offset, needed, channel->packets_bytes))) ||
-                      ends % packet != 0 || (channel->indexed && weir_packet_spans(coop)))) {
-        /* Fewer arguments for lines: with all of them exchange_lines takes 76 registers in place of 64. */
-        if (packet == WEIR_LINE_BYTES) {
-            const int aligned = ends % packet == 0;
-            return WEIR_SLOW(weir_dev_control_fail_in(
-                channel->semaphore.control,
-                aligned && !(channel->indexed && weir_packet_spans(coop)) ? WEIR_ERR_RANGE : WEIR_ERR_INVALID,
-                weir_dev_memory_channel_note(channel, doing, unpack && !put, packet_offset, bytes,
-                                             WEIR_UNKNOWN_BYTES)));
-        }
-        return WEIR_SLOW(weir_dev_memory_channel_refused(channel->semaphore.control, channel->epochs, doing, bytes,
-                                                         put_offset, unpack_offset, packet_offset));
+    /* Fewer arguments for lines: with all of them exchange_lines takes 76 registers in place of 64. */
+    if (packet == WEIR_LINE_BYTES) {
+        const uintptr_t ends = (put ? (uintptr_t)channel->remote + packet_offset : 0) |
+                               (unpack ? (uintptr_t)channel->packets + packet_offset : 0);
+        return WEIR_SLOW(weir_dev_control_fail_in(
+            channel->semaphore.control,
+            ends % packet == 0 && !(channel->indexed && weir_packet_spans(coop)) ? WEIR_ERR_RANGE : WEIR_ERR_INVALID,
+            weir_dev_memory_channel_note(channel, doing, unpack && !put, packet_offset, bytes, WEIR_UNKNOWN_BYTES)));
     }
-    return WEIR_OK;
+    return WEIR_SLOW(weir_dev_memory_channel_refused(channel->semaphore.control, channel->epochs, doing, bytes,
+                                                     put_offset, unpack_offset, packet_offset));
 }
 
 /* Whether the remote memory has element `index` of an array of values of `width` bytes. */

@@ -110,19 +110,26 @@ WEIR_FN void weir_line_set_flag(weir_vec16 *parts, uint64_t flag, uint32_t lane)
     }
 }
 
-/* Sends up to `batch` lines, `stride` apart, of `left` aligned words of data. The last line is padded with zeros.
- * `batch` is a constant, WEIR_LINE_BATCH at most. */
-WEIR_FN void weir_line_put_batch(char *lines, const char *src, int32_t left, uint64_t flag, uint32_t stride,
-                                 uint32_t batch, uint32_t lane)
+/* Loads the data of up to `batch` lines, `stride` apart, of `left` aligned words. `batch` is a constant,
+ * WEIR_LINE_BATCH at most. */
+WEIR_FN void weir_line_load_batch(weir_vec16 (*parts)[WEIR_ARCH_LINE_PARTS], const char *src, int32_t left,
+                                  uint32_t stride, uint32_t batch, uint32_t lane)
 {
-    weir_vec16 parts[WEIR_LINE_BATCH][WEIR_ARCH_LINE_PARTS];
-    int32_t rest = left;
     WEIR_UNROLL
     for (uint32_t k = 0; k < batch; k++) {
-        weir_line_load(parts[k], src, rest, lane);
-        weir_line_set_flag(parts[k], flag, lane);
+        weir_line_load(parts[k], src, left, lane);
         src += stride * WEIR_LINE_DATA;
-        rest -= (int32_t)(stride * WEIR_LINE_WORDS);
+        left -= (int32_t)(stride * WEIR_LINE_WORDS);
+    }
+}
+
+/* Sends the lines whose data weir_line_load_batch has loaded. The last line is padded with zeros. */
+WEIR_FN void weir_line_store_batch(char *lines, weir_vec16 (*parts)[WEIR_ARCH_LINE_PARTS], int32_t left, uint64_t flag,
+                                   uint32_t stride, uint32_t batch, uint32_t lane)
+{
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < batch; k++) {
+        weir_line_set_flag(parts[k], flag, lane);
     }
     weir_arch_warp_converge();
     WEIR_UNROLL
@@ -133,6 +140,15 @@ WEIR_FN void weir_line_put_batch(char *lines, const char *src, int32_t left, uin
         lines += stride * WEIR_LINE_BYTES;
         left -= (int32_t)(stride * WEIR_LINE_WORDS);
     }
+}
+
+/* Loads and sends a batch. */
+WEIR_FN void weir_line_put_batch(char *lines, const char *src, int32_t left, uint64_t flag, uint32_t stride,
+                                 uint32_t batch, uint32_t lane)
+{
+    weir_vec16 parts[WEIR_LINE_BATCH][WEIR_ARCH_LINE_PARTS];
+    weir_line_load_batch(parts, src, left, stride, batch, lane);
+    weir_line_store_batch(lines, parts, left, flag, stride, batch, lane);
 }
 
 /* Sends line `line` of `bytes` of data at any address. `line` may be the last line, or beyond it. */
@@ -240,29 +256,37 @@ WEIR_FN weir_status weir_line_unpack_batch(char *dst, const char *lines, int32_t
     return WEIR_OK;
 }
 
-/* weir_line_run if each line has lanes of its own, which have loaded its data: `parts`. */
-WEIR_FN weir_status weir_line_run_alone(char *out, weir_vec16 *parts, uint64_t out_flag, char *dst, const char *in,
-                                        uint64_t in_flag, uint64_t bytes, uint32_t rank,
-                                        const weir_dev_control *control)
+/* Whether the thread's warp has lines if each line has lanes of its own. The warp's first line decides for all its
+ * lanes: they take the same branches. */
+WEIR_FN int weir_line_takes_part(uint64_t bytes, uint32_t rank)
+{
+    return rank / weir_arch_warp_size() * (weir_arch_warp_size() / WEIR_ARCH_LINE_LANES) < weir_line_count(bytes);
+}
+
+/* Sends the thread's line. Its lanes have loaded its data: `parts`. */
+WEIR_FN void weir_line_put_alone(char *lines, weir_vec16 *parts, uint64_t flag, uint64_t bytes, uint32_t rank)
 {
     const uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
     const uint32_t line = rank / WEIR_ARCH_LINE_LANES;
-    const int32_t left = weir_line_left(bytes / 8, line);
-    /* The warp's first line decides for all its lanes: they take the same branches. */
-    const uint32_t first = rank / weir_arch_warp_size() * (weir_arch_warp_size() / WEIR_ARCH_LINE_LANES);
-    if (first >= weir_line_count(bytes)) {
-        return WEIR_OK;
-    }
-    if (out != NULL) {
-        weir_line_set_flag(parts, out_flag, lane);
+    if (weir_line_takes_part(bytes, rank)) {
+        weir_line_set_flag(parts, flag, lane);
         weir_arch_warp_converge();
-        if (left > 0) {
-            weir_arch_store_line(out + line * WEIR_LINE_BYTES, lane, parts);
+        if (weir_line_left(bytes / 8, line) > 0) {
+            weir_arch_store_line(lines + line * WEIR_LINE_BYTES, lane, parts);
         }
     }
-    return in == NULL ? WEIR_OK
-                      : weir_line_unpack_batch(dst + line * WEIR_LINE_DATA, in + line * WEIR_LINE_BYTES, left, in_flag,
-                                               0, 1, lane, control);
+}
+
+/* Waits for the thread's line and stores its data. */
+WEIR_FN weir_status weir_line_unpack_alone(char *dst, const char *lines, uint64_t flag, uint64_t bytes, uint32_t rank,
+                                           const weir_dev_control *control)
+{
+    const uint32_t line = rank / WEIR_ARCH_LINE_LANES;
+    if (!weir_line_takes_part(bytes, rank)) {
+        return WEIR_OK;
+    }
+    return weir_line_unpack_batch(dst + line * WEIR_LINE_DATA, lines + line * WEIR_LINE_BYTES,
+                                  weir_line_left(bytes / 8, line), flag, 0, 1, rank % WEIR_ARCH_LINE_LANES, control);
 }
 
 /* Waits for line `line` and stores its data at any address. `line` may be the last line, or beyond it. */
@@ -288,12 +312,11 @@ WEIR_FN weir_status weir_line_unpack_any(char *dst, const char *lines, uint64_t 
     return WEIR_OK;
 }
 
-/* The share of one thread out of `size` in an exchange: sends `src` as lines to `out`, and stores the data of the lines
- * at `in` to `dst`. Each direction has `bytes` bytes, and all addresses are multiples of 8. A direction whose lines are
- * NULL is left out. Unpacking runs one batch behind sending: both directions of the link are busy. */
-WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag, char *dst, const char *in,
-                                  uint64_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size,
-                                  const weir_dev_control *control)
+/* weir_line_run in batches, for lanes that have several lines. The caller has sent the first `begun` batches: 0 or 1.
+ * Unpacking runs one batch behind sending: both directions of the link are busy. */
+WEIR_FN weir_status weir_line_run_batches(char *out, const char *src, uint64_t out_flag, uint32_t begun, char *dst,
+                                          const char *in, uint64_t in_flag, uint64_t bytes, uint32_t rank,
+                                          uint32_t size, const weir_dev_control *control)
 {
     uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
     uint32_t stride = size / WEIR_ARCH_LINE_LANES;
@@ -302,16 +325,8 @@ WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag,
     uint32_t first = rank / weir_arch_warp_size() * (weir_arch_warp_size() / WEIR_ARCH_LINE_LANES);
     uint32_t mine = rank / WEIR_ARCH_LINE_LANES - first;
     uint64_t count = weir_line_count(bytes);
-    uint64_t sent = out != NULL ? first : count;
+    uint64_t sent = out != NULL ? first + (uint64_t)begun * batch : count;
     uint64_t received = in != NULL ? first : count;
-    if (count <= stride) { /* the fewest instructions before the first store */
-        weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
-        WEIR_PARTLY_SET(parts);
-        if (out != NULL) {
-            weir_line_load(parts, src + (first + mine) * WEIR_LINE_DATA, weir_line_left(bytes / 8, first + mine), lane);
-        }
-        return weir_line_run_alone(out, parts, out_flag, dst, in, in_flag, bytes, rank, control);
-    }
     while (sent < count || received < count) {
         if (sent < count) {
             uint64_t line = sent + mine;
@@ -331,6 +346,26 @@ WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag,
         }
     }
     return WEIR_OK;
+}
+
+/* The share of one thread out of `size` in an exchange: sends `src` as lines to `out`, and stores the data of the lines
+ * at `in` to `dst`. Each direction has `bytes` bytes, and all addresses are multiples of 8. A direction whose lines are
+ * NULL is left out. */
+WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag, char *dst, const char *in,
+                                  uint64_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size,
+                                  const weir_dev_control *control)
+{
+    const uint32_t line = rank / WEIR_ARCH_LINE_LANES;
+    if (weir_line_count(bytes) <= size / WEIR_ARCH_LINE_LANES) { /* the fewest instructions before the first store */
+        if (out != NULL) {
+            weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
+            weir_line_load(parts, src + line * WEIR_LINE_DATA, weir_line_left(bytes / 8, line),
+                           rank % WEIR_ARCH_LINE_LANES);
+            weir_line_put_alone(out, parts, out_flag, bytes, rank);
+        }
+        return in == NULL ? WEIR_OK : weir_line_unpack_alone(dst, in, in_flag, bytes, rank, control);
+    }
+    return weir_line_run_batches(out, src, out_flag, 0, dst, in, in_flag, bytes, rank, size, control);
 }
 
 /* weir_line_run for data of any size and alignment, line by line, with the flags of packets. */

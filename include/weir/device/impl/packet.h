@@ -191,16 +191,23 @@ WEIR_FN_COLD weir_status weir_ll16_unpack_any(char *dst, const char *packets, ui
     return WEIR_OK;
 }
 
-WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint32_t flag, weir_coop coop)
+/* The data of the calling thread's first packet of a put, which it may load before it has the flag. */
+WEIR_FN uint64_t weir_ll16_begin(const char *src, uint64_t bytes, weir_coop coop)
 {
-    int whole = (((uintptr_t)src | bytes) & 7) == 0;
-    uint64_t i = coop.rank;
-    uint64_t count = bytes / 8;
-    uint64_t data = whole && i < count ? weir_arch_load_u64((const weir_alias_u64 *)src + i) : 0;
-    if (WEIR_UNLIKELY(!whole)) {
+    const int whole = (((uintptr_t)src | bytes) & 7) == 0;
+    return whole && coop.rank < bytes / 8 ? weir_arch_load_u64((const weir_alias_u64 *)src + coop.rank) : 0;
+}
+
+/* Puts, with the `data` of weir_ll16_begin. */
+WEIR_FN void weir_ll16_put_begun(char *packets, const char *src, uint64_t bytes, uint32_t flag, uint64_t data,
+                                 weir_coop coop)
+{
+    const uint64_t count = bytes / 8;
+    if (WEIR_UNLIKELY((((uintptr_t)src | bytes) & 7) != 0)) {
         weir_ll16_put_any(packets, src, bytes, flag, coop.rank, coop.size);
         return;
     }
+    uint64_t i = coop.rank;
     while (i < count) {
         weir_ll16_store(packets + 16 * i, data, flag);
         i += coop.size;
@@ -208,6 +215,11 @@ WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint3
             data = weir_arch_load_u64((const weir_alias_u64 *)src + i);
         }
     }
+}
+
+WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint32_t flag, weir_coop coop)
+{
+    weir_ll16_put_begun(packets, src, bytes, flag, weir_ll16_begin(src, bytes, coop), coop);
 }
 
 WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t bytes, uint32_t flag, weir_coop coop,
