@@ -100,6 +100,12 @@ WEIR_FN void weir_copy(void *dst, const void *src, uint64_t bytes, weir_coop coo
     const weir_vec16 *from = (const weir_vec16 *)src + coop.rank;
     const uintptr_t end = (uintptr_t)src + bytes;
     const uint32_t stride = coop.size;
+    if (bytes <= (uint64_t)stride * sizeof *to) { /* the fewest instructions before the load */
+        if ((uintptr_t)from < end) {
+            weir_arch_store_vec16(to, weir_arch_load_vec16(from));
+        }
+        return;
+    }
     while ((uintptr_t)(from + stride + stride + stride) < end) {
         weir_vec16 batch[WEIR_COPY_BATCH];
         WEIR_UNROLL
