@@ -15,10 +15,6 @@ WEIR_BEGIN_DECLS
  * receives the peer's data at `theirs`. The peer has its data at the same offset. */
 typedef struct perf_args {
     weir_dev_memory_channel channel;
-    weir_dev_grid_barrier barrier;
-    weir_dev_semaphore by_hand; /* only for kernels by hand, which count differently */
-    uint64_t *flags;            /* also for kernels by hand: PERF_FLAGS words for each block, written by the peer */
-    uint64_t *peer_flags;
     uint64_t mine;
     uint64_t theirs;
     uint64_t out_bytes; /* moved from this rank to the peer; 0 on one rank if data moves one way */
@@ -28,6 +24,10 @@ typedef struct perf_args {
     uint32_t rank;
     uint32_t rounds; /* of a ping-pong */
     uint32_t reserved;
+    weir_dev_grid_barrier barrier;
+    weir_dev_semaphore by_hand; /* only for kernels by hand, which count differently */
+    uint64_t *flags;            /* also for kernels by hand: PERF_FLAGS words for each block, written by the peer */
+    uint64_t *peer_flags;
 } perf_args;
 
 #define PERF_FLAGS 64u /* four words, 128 bytes apart */
