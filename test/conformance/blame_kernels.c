@@ -82,6 +82,9 @@ WEIR_FN weir_status blame_other(const blame_args *args)
         return weir_dev_semaphore_status(&args->semaphore);
     case BLAME_WAIT:
         return weir_dev_semaphore_wait(&args->semaphore);
+    case BLAME_AT:
+        (void)weir_dev_semaphore_at(&args->semaphore, (uint32_t)args->numbers[0]);
+        return weir_dev_semaphore_status(&args->semaphore);
     case BLAME_BARRIER:
         return weir_grid_barrier_round(&args->barrier, 0, 2);
     case BLAME_NIC_NOTICE:

@@ -16,6 +16,7 @@ extern "C" {
 typedef enum blame_call {
     BLAME_SIGNAL,
     BLAME_WAIT,
+    BLAME_AT,           /* [index] */
     BLAME_BARRIER,      /* of two blocks, of which one comes */
     BLAME_FIFO_PUSH,    /* until there is no room */
     BLAME_FIFO_WAIT,    /* [ticket] */

@@ -98,10 +98,11 @@ struct Failure {
 };
 
 void unmapped(Handles *handles) { handles->args.semaphore.to_host = WEIR_SEMAPHORE_UNMAPPED; }
-void unmapped_third(Handles *handles)
+void fourth(Handles *handles) { handles->args.semaphore.size = handles->args.semaphore.count + 3; }
+void unmapped_fourth(Handles *handles)
 {
     unmapped(handles);
-    handles->args.semaphore.size = handles->args.semaphore.count + 3;
+    fourth(handles);
 }
 void of_port(Handles *handles) { handles->args.port.queue.peer = 7; }
 void taken(Handles *handles) { *handles->cell<uint64_t>(13) = 9; }
@@ -115,12 +116,13 @@ const Failure failures[] = {
       {},
       WEIR_ERR_UNSUPPORTED,
       "signal of semaphore 17, number 3 of its set, of rank 5: not supported here",
-      unmapped_third },
+      unmapped_fourth },
     { BLAME_WAIT,
       {},
       WEIR_ERR_TIMEOUT,
       "wait on a semaphore that is destroyed: nothing came for 100 ms", // no semaphore has its token
       nullptr },
+    { BLAME_AT, { 2 }, WEIR_ERR_RANGE, "semaphore 5 of a set of 4 with rank 5", fourth },
     { BLAME_BARRIER, {}, WEIR_ERR_TIMEOUT, "grid barrier: a block did not come for 100 ms", nullptr },
     { BLAME_FIFO_PUSH, {}, WEIR_ERR_TIMEOUT, "push to a fifo: there was no room for 100 ms", nullptr },
     { BLAME_FIFO_WAIT,
