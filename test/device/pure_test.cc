@@ -364,4 +364,30 @@ TEST(DeviceParts, MisalignedCopiesStayInTheirMemory)
     }
 }
 
+// Under the address sanitizer: the data is loaded before a call that does not fit returns, but not for such a call.
+TEST(DeviceParts, RefusedPacketsLoadNothing)
+{
+    weir_dev_control control = {};
+    weir_dev_channel_cell cell = {};
+    alignas(128) char remote[1024] = {};
+    std::vector<char> local(16);
+    weir_dev_memory_channel channel = {};
+    channel.semaphore.control = &control;
+    channel.remote = channel.packets = remote;
+    channel.remote_bytes = channel.packets_bytes = sizeof remote;
+    channel.local = local.data();
+    channel.local_bytes = local.size();
+    channel.epochs = cell.epochs;
+    channel.lines = 1;
+    weir_coop coop = weir_coop_part(3, 4); // its packet would be the first one beyond the memory
+    coop.scope = WEIR_COOP_BLOCK;
+    coop.block_size = 4;
+    EXPECT_EQ(weir_dev_memory_channel_put_ll16(&channel, 0, 0, 32, coop), WEIR_ERR_RANGE);
+    EXPECT_EQ(weir_dev_memory_channel_exchange_ll16(&channel, 0, 0, 0, 32, coop), WEIR_ERR_RANGE);
+    coop.rank = coop.block_rank = 0;
+    EXPECT_EQ(weir_dev_memory_channel_put_lines(&channel, 0, 0, 120, coop), WEIR_ERR_RANGE);
+    EXPECT_EQ(weir_dev_memory_channel_exchange_lines(&channel, 0, 0, 0, 120, coop), WEIR_ERR_RANGE);
+    EXPECT_EQ(cell.epochs[WEIR_EPOCH_PUT] | cell.epochs[WEIR_EPOCH_UNPACK], 0u);
+}
+
 } // namespace
