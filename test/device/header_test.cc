@@ -651,7 +651,7 @@ TEST_P(Headers, WaitEndsWithTheAbortWordAndTheStickyError)
     EXPECT_EQ(args.out[1], word(WEIR_ERR_REMOTE));
     EXPECT_EQ(control->error_status, 0);
     control->abort_status = 0;
-    control->error_status = WEIR_ERR_RANGE;
+    (void)weir_dev_control_fail(control, WEIR_ERR_RANGE);
     uint64_t begin = now_ms();
     run("wait_once");
     EXPECT_LT(now_ms() - begin, weirt_slack_ms());

@@ -52,19 +52,22 @@ TEST(DeviceParts, FirstFailureIsRecorded)
     EXPECT_EQ(name_in(other), "");
 }
 
-// A thread that fails second has an error when it returns, even if the first one never stores its own.
-TEST(DeviceParts, TheSecondFailureWaitsForTheFirst)
+// A thread that fails while another one writes its record returns its own status. Threads that then ask for the error
+// get the status of the first.
+TEST(DeviceParts, TheSecondFailureKeepsTheFirst)
 {
     weir_dev_control control = {};
     weir_dev_control_begin(&control, 200000000);
-    control.claimed = 1;
+    control.claimed = static_cast<uint32_t>(WEIR_ERR_TIMEOUT);
     const weir_dev_note note = weir_dev_note_of(WEIR_DOING_PUT, 5, 0, 0, 0);
     EXPECT_EQ(weir_dev_control_fail_in(&control, WEIR_ERR_RANGE, note), WEIR_ERR_RANGE);
-    EXPECT_EQ(control.error_status, WEIR_ERR_RANGE);
-    EXPECT_EQ(weir_dev_control_status(&control), WEIR_ERR_RANGE);
+    EXPECT_EQ(control.claimed, static_cast<uint32_t>(WEIR_ERR_TIMEOUT));
+    EXPECT_EQ(control.error_status, 0);
+    EXPECT_EQ(control.record.note.peer, 0u);
+    EXPECT_EQ(weir_dev_control_error(&control), WEIR_ERR_TIMEOUT);
 }
 
-// A call that returns no status reports with the same record, and does not wait.
+// Of two calls that report an error, the first one is kept with its record. The second does not wait.
 TEST(DeviceParts, AReportKeepsTheFirstError)
 {
     weir_dev_control control = {};
@@ -86,7 +89,7 @@ TEST(DeviceParts, AReportKeepsTheFirstError)
     EXPECT_EQ(name_in(control), "a_kernel");
 
     weir_dev_control claimed = {};
-    claimed.claimed = 1; // another thread is about to store its error
+    claimed.claimed = static_cast<uint32_t>(WEIR_ERR_TIMEOUT); // another thread is about to store its error
     weir_dev_control_report(&claimed, WEIR_ERR_RANGE, note);
     EXPECT_EQ(claimed.error_status, 0);
 }
@@ -383,6 +386,7 @@ TEST(DeviceParts, RefusedPacketsLoadNothing)
     coop.scope = WEIR_COOP_BLOCK;
     coop.block_size = 4;
     EXPECT_EQ(weir_dev_memory_channel_put_ll16(&channel, 0, 0, 32, coop), WEIR_ERR_RANGE);
+    EXPECT_EQ(weir_dev_memory_channel_unpack_ll16(&channel, 0, 0, 32, coop), WEIR_ERR_RANGE);
     EXPECT_EQ(weir_dev_memory_channel_exchange_ll16(&channel, 0, 0, 0, 32, coop), WEIR_ERR_RANGE);
     coop.rank = coop.block_rank = 0;
     EXPECT_EQ(weir_dev_memory_channel_put_lines(&channel, 0, 0, 120, coop), WEIR_ERR_RANGE);

@@ -1,5 +1,6 @@
 // Errors name the rank at fault, not a rank that left because of it, and the call that waited.
 #include <cstring>
+#include <thread>
 
 #include "test/harness/checks.h"
 #include "test/harness/comm.h"
@@ -90,11 +91,93 @@ void deadlines_name_the_call(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
+void claim(weir_dev_control *control, weir_status status)
+{
+    __atomic_store_n(&control->claimed, static_cast<uint32_t>(status), __ATOMIC_RELAXED);
+}
+
+// A thread of a kernel has claimed the record of its error. weir_comm_status waits until that thread has completed the
+// record. If it never does, the status comes without a record.
+void records_are_awaited(weirt_rank *rank)
+{
+    const bool completed = *static_cast<const bool *>(rank->arg);
+    weirt_comm c;
+    weirt_log_allow("");
+    if (weirt_comm_open(rank, 0, &c)) {
+        weir_dev_control *control = c.comm->slabs.control;
+        control->record.note = weir_dev_note_of(WEIR_DOING_WAIT, WEIR_NO_PEER, 0, 0, 0); // half of a record
+        claim(control, WEIR_ERR_RANGE);
+        std::thread kernel([control, completed] {
+            if (completed) {
+                weirt_sleep_ms(50);
+                control->record.note = weir_dev_note_of(WEIR_DOING_PUT, 3, 40, 50, 60);
+                std::memcpy(control->kernel, "late", 5);
+                __atomic_store_n(&control->error_status, WEIR_ERR_RANGE, __ATOMIC_RELEASE);
+            }
+        });
+        WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_comm_status(c.comm));
+        WEIRT_TEXT(rank, completed ? "kernel late" : "rank 0: a kernel on");
+        WEIRT_EXPECT(rank, std::strstr(weir_last_error(), "semaphore") == nullptr); // of half of the record
+        kernel.join();
+        weirt_comm_close(&c);
+    }
+}
+
+// Rank 0 has a claimed record that is never completed, and makes no call.
+void unasked(weirt_rank *rank)
+{
+    weirt_comm c;
+    weirt_log_allow("");
+    if (weirt_comm_open(rank, 0, &c) && weirt_barrier(rank)) {
+        if (rank->rank == 0) {
+            claim(c.comm->slabs.control, WEIR_ERR_RANGE);
+        } else {
+            const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
+            while (weir_comm_status(c.comm) == WEIR_OK && weirt_now_ms() < end) {
+                weirt_sleep_ms(1);
+            }
+            WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_comm_status(c.comm));
+            WEIRT_TEXT(rank, "rank 0: a kernel on");
+        }
+        weirt_barrier(rank);
+    }
+    weirt_comm_close(&c);
+}
+
+// The communicator fails while a call waits for the record of a kernel's error.
+void earlier_is_kept(weirt_rank *rank)
+{
+    weirt_comm c;
+    weirt_log_allow("");
+    if (weirt_comm_open(rank, 0, &c)) {
+        claim(c.comm->slabs.control, WEIR_ERR_RANGE);
+        std::thread other([&c] {
+            weirt_sleep_ms(20);
+            weir_comm_abort(c.comm);
+        });
+        WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_comm_status(c.comm));
+        other.join();
+        WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_comm_status(c.comm));
+        weirt_comm_close(&c);
+    }
+}
+
 WEIRT_PROCESS_SUITE(BlameProcess);
 WEIRT_STAGE_SUITE(Blame);
 
 TEST_P(BlameProcess, DeathIsNotOvertakenByADeparture) { run(3, death_before_departure); }
 
 TEST_P(Blame, DeadlinesNameTheCallAndThePeer) { run(2, deadlines_name_the_call); }
+
+TEST_P(Blame, ErrorsWithoutARecordReachTheOthers) { run(2, unasked); }
+
+TEST_P(Blame, AnEarlierErrorIsKept) { run(1, earlier_is_kept); }
+
+TEST_P(Blame, RecordsAreAwaited)
+{
+    for (const bool completed : { true, false }) {
+        weirt_ranks_run(stage(), 1, records_are_awaited, &completed, sizeof completed);
+    }
+}
 
 } // namespace

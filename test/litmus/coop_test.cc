@@ -219,6 +219,9 @@ struct Recorded : Pair {
                                            weir_dev_note_of(WEIR_DOING_PUT, i, 10 + i, 20 + i, 30 + i));
             return;
         }
+        while (weir_arch_load_relaxed_sys_u64(&control->claimed) == 0) {
+            weir_arch_relax(1);
+        }
         while (weir_arch_load_acquire_sys_u32(reinterpret_cast<const uint32_t *>(&control->error_status)) == 0) {
             weir_arch_relax(1);
         }

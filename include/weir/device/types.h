@@ -15,7 +15,7 @@
 
 /* Version of weir_kernel, weir_coop and the control block, which all kernels use. A launch of a kernel that was built
  * with another version is refused. */
-#define WEIR_DEV_VERSION 12u
+#define WEIR_DEV_VERSION 13u
 
 /* The other layouts in this file belong to nouns, and each noun has a version. The columns are the noun's number in
  * weir_kernel.nouns, its name and its version. A kernel records the versions of the nouns whose headers its file
@@ -144,7 +144,7 @@ typedef struct weir_dev_control {
     uint64_t reserved0[6];
     int32_t error_status; /* 0, or the first error of a kernel: sticky; stored behind `record` and `kernel` */
     uint32_t reserved1;
-    uint64_t claimed; /* 1 once a thread writes the record: the first to fail */
+    uint64_t claimed; /* 0, or the status of the first thread to fail, which then writes the record */
     uint64_t reserved2[6];
     weir_dev_record record;
     uint64_t kernel[WEIR_KERNEL_NAME_WORDS]; /* name of the kernel that failed, if it has one */

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "src/host/base/error.h"
 #include "src/host/boot/boot.h"
@@ -16,6 +17,10 @@
 
 #define KERNEL_GRACE_MS 2000 /* a kernel whose wait passes its deadline ends before the wait for its stream */
 #define ERROR_CHECK_MS 500   /* how long an error of a kernel may be unknown to the other ranks */
+/* For a kernel to complete the record of its error, about a second: */
+#define RECORD_PAUSE_NS 50000
+#define RECORD_LOOKS 10000u
+#define RECORD_CHECKS 2u
 
 void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *text)
 {
@@ -52,8 +57,19 @@ weir_status weiri_comm_break(weir_comm *comm, weir_status status, const char *ca
     return weiri_comm_error(comm);
 }
 
+/* The error that the communicator keeps. */
+static weir_status kept_error(weir_comm *comm)
+{
+    char text[sizeof comm->failure.text];
+    pthread_mutex_lock(&comm->mutex);
+    const weir_status status = comm->failure.status;
+    memcpy(text, comm->failure.text, sizeof text);
+    pthread_mutex_unlock(&comm->mutex);
+    return weiri_fail(status, "%s", text);
+}
+
 /* A kernel has failed. The communicator fails on all ranks, since they may wait for something that the kernel has not
- * done. */
+ * done. Returns the communicator's error, which may be an earlier one. */
 static weir_status fail_by_kernel(weir_comm *comm, weir_status status)
 {
     char cause[224];
@@ -67,7 +83,7 @@ static weir_status fail_by_kernel(weir_comm *comm, weir_status status)
     }
     weiri_comm_break_locked(comm, status, cause);
     pthread_mutex_unlock(&comm->mutex);
-    return weiri_fail(status, "communicator: rank %u: %s", comm->rank, cause);
+    return kept_error(comm);
 }
 
 void weiri_comm_set_call_text(weir_comm *comm, weiri_call_text_function *call_text)
@@ -96,23 +112,54 @@ void weiri_comm_remove_error_hook(weir_comm *comm, weiri_error_hook *hook)
     pthread_mutex_unlock(&comm->mutex);
 }
 
+/* Acquire: the kernel wrote its record before this word. */
+static weir_status kernel_error(const weir_comm *comm)
+{
+    return (weir_status)__atomic_load_n(&comm->slabs.control->error_status, __ATOMIC_ACQUIRE);
+}
+
+/* The status of a thread of a kernel that has failed, and has stored its error or is about to do so. */
+static weir_status claimed_error(const weir_comm *comm)
+{
+    return (weir_status)(int32_t)__atomic_load_n(&comm->slabs.control->claimed, __ATOMIC_RELAXED);
+}
+
+/* Returns when the thread that has failed has stored its error, or the communicator fails otherwise, or after about a
+ * second: the error then has no record. Counts its looks and no time, so that a machine with much other work stops the
+ * thread's time and this one's. */
+static void await_record(weir_comm *comm)
+{
+    const struct timespec pause = { 0, RECORD_PAUSE_NS };
+    for (uint32_t look = 0; look < RECORD_LOOKS && kernel_error(comm) == WEIR_OK &&
+                            __atomic_load_n(&comm->failure.status, __ATOMIC_RELAXED) == WEIR_OK;
+         look++) {
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
 weir_status weiri_comm_error(weir_comm *comm)
 {
     /* Every call of weir comes here. It takes the mutex only if there is an error. */
-    weir_status status = __atomic_load_n(&comm->failure.status, __ATOMIC_RELAXED);
-    if (status != WEIR_OK) {
-        char text[sizeof comm->failure.text];
-        pthread_mutex_lock(&comm->mutex);
-        memcpy(text, comm->failure.text, sizeof text);
-        pthread_mutex_unlock(&comm->mutex);
-        return weiri_fail(status, "%s", text);
+    if (__atomic_load_n(&comm->failure.status, __ATOMIC_RELAXED) != WEIR_OK) {
+        return kept_error(comm);
     }
-    /* Acquire: the kernel wrote its record before this word. */
-    status = (weir_status)__atomic_load_n(&comm->slabs.control->error_status, __ATOMIC_ACQUIRE);
-    return status == WEIR_OK ? WEIR_OK : fail_by_kernel(comm, status);
+    const weir_status status = claimed_error(comm);
+    if (status == WEIR_OK) {
+        return WEIR_OK;
+    }
+    await_record(comm);
+    return fail_by_kernel(comm, status);
 }
 
-static void check_for_error(void *context) { (void)weiri_comm_error((weir_comm *)context); }
+/* On the service thread, which does not wait for a record, but counts the checks without it. */
+static void check_for_error(void *context)
+{
+    weir_comm *comm = (weir_comm *)context;
+    const weir_status status = claimed_error(comm);
+    if (status != WEIR_OK && (kernel_error(comm) != WEIR_OK || ++comm->failure.claims > RECORD_CHECKS)) {
+        (void)fail_by_kernel(comm, status);
+    }
+}
 
 weir_status weiri_failure_start(weir_comm *comm)
 {

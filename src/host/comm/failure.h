@@ -30,13 +30,15 @@ typedef struct weiri_failure {
     weiri_error_hook *hooks;
     weiri_call_text_function *call_text; /* NULL before the first collective; kept after the last one */
     weiri_watch *watch;                  /* checks the control block for errors of kernels */
+    uint32_t claims;                     /* checks so far that found a claimed record and no error */
 } weiri_failure;
 
 /* The service thread checks for errors of kernels between these calls. Stop does nothing without a start. */
 weir_status weiri_failure_start(weir_comm *comm);
 void weiri_failure_stop(weir_comm *comm);
 
-/* The communicator's error, of the host or of a kernel, with its text in weir_last_error; WEIR_OK without. */
+/* The communicator's error, of the host or of a kernel, with its text in weir_last_error; WEIR_OK without. Waits up to
+ * a second for a record that a kernel is writing, which takes the kernel some microseconds. */
 weir_status weiri_comm_error(weir_comm *comm);
 /* Makes `status` the communicator's error unless it has one: ends kernels' waits and futures of this rank. For errors
  * that the other ranks notice by themselves, such as a death. Mutex held. */

@@ -1,8 +1,8 @@
 /* record.c - the failure of a kernel as text.
  *
  * A kernel that fails stores its call with numbers and peer (weir_dev_record), its name, and then its status in the
- * control block. comm.c finds the status and asks here for the text: which kernel, what it was doing, and what did not
- * happen. The semaphore of a wait is found by the address of its token. Calls of collectives are written by the
+ * control block. failure.c finds the status and asks here for the text: which kernel, what it was doing, and what did
+ * not happen. The semaphore of a wait is found by the address of its token. Calls of collectives are written by the
  * function that collective.c has set. Only the first thread that fails writes a record. If it has not ended that within
  * a second, the status comes without it. */
 #include <inttypes.h>
@@ -344,12 +344,18 @@ static void describe_full_rings(const weir_dev_note *note, char *text)
 
 void weiri_record_text(const weir_comm *comm, weir_status status, char *text, size_t bytes)
 {
-    weir_dev_record record = read_record(comm->slabs.control);
+    const weir_dev_control *control = comm->slabs.control;
+    weir_dev_record record;
     char name[8 * WEIR_KERNEL_NAME_WORDS + 1];
     char kernel[sizeof name + 64];
     char doing[TEXT_BYTES];
     char why[TEXT_BYTES];
-    read_name(comm->slabs.control, name);
+    if (__atomic_load_n(&control->error_status, __ATOMIC_ACQUIRE) == 0) { /* the record is not complete */
+        (void)snprintf(text, bytes, "a kernel on %s failed: %s", comm->device->info.label, weir_status_text(status));
+        return;
+    }
+    record = read_record(control);
+    read_name(control, name);
     if (name[0] != '\0') {
         (void)snprintf(kernel, sizeof kernel, "kernel %s", name);
     } else {

@@ -70,10 +70,10 @@ WEIR_FN weir_vec16 weir_dev_control_check(const weir_dev_control *control)
     return weir_arch_load_relaxed_sys_pair(&control->checks[weir_arch_multiprocessor() % WEIR_CONTROL_CHECKS]);
 }
 
-/* The error that a check announces. */
+/* The error that a check announces, or that another thread has met. */
 WEIR_FN weir_status weir_dev_control_ended(const weir_dev_control *control)
 {
-    int32_t error = (int32_t)weir_arch_load_relaxed_sys_u32((const uint32_t *)&control->error_status);
+    int32_t error = (int32_t)weir_arch_load_relaxed_sys_u64(&control->claimed);
     int32_t abort_status = (int32_t)weir_arch_load_relaxed_sys_u32((const uint32_t *)&control->abort_status);
     return (weir_status)(error != 0 ? error : abort_status);
 }
@@ -106,12 +106,6 @@ WEIR_FN void weir_dev_control_store_name(weir_dev_control *control, int has_name
     }
 }
 
-WEIR_FN_COLD void weir_dev_control_find_name(weir_dev_control *control)
-{
-    weir_arch_await_kernel_name();
-    weir_dev_control_store_name(control, weir_arch_kernel_has_name());
-}
-
 WEIR_FN void weir_dev_control_store_note(weir_dev_control *control, weir_status status, weir_dev_note note)
 {
     uint64_t *record = (uint64_t *)&control->record;
@@ -123,55 +117,31 @@ WEIR_FN void weir_dev_control_store_note(weir_dev_control *control, weir_status 
         record + 4, status == WEIR_ERR_TIMEOUT ? weir_arch_load_relaxed_sys_u64(&control->timeout_ns) : 0);
 }
 
-/* For a thread that fails while another thread writes its record. Returns when that thread's error is stored, so that
- * the caller's error has a record. This takes that thread a few stores. After one second without an error, stores
- * `status` instead. */
-WEIR_FN_COLD void weir_dev_control_fail_second(weir_dev_control *control, weir_status status)
-{
-    uint32_t *word = (uint32_t *)&control->error_status;
-    const uint64_t since_ns = weir_arch_clock_ns();
-    uint32_t reads = 0;
-    while (weir_arch_load_relaxed_sys_u32(word) == 0) {
-        weir_arch_relax(++reads);
-        if (weir_arch_clock_ns() - since_ns > 1000000000u) {
-            weir_arch_store_release_sys_u32(word, (uint32_t)status);
-            weir_dev_control_end(control);
-        }
-    }
-}
-
 /* Makes `status` the communicator's sticky error, with `note` as its record, unless a kernel has failed before. If
- * several threads fail at the same moment, one of them is the first. Returns `status`. */
-WEIR_FN_COLD weir_status weir_dev_control_fail_in(weir_dev_control *control, weir_status status, weir_dev_note note)
+ * several threads fail at the same moment, one of them is the first. The others return at once: the record may not be
+ * complete yet, and the host waits up to a second for it. A thread must not wait here until another one has stored:
+ * ptxas would then join the lanes again behind each branch of each wait, in all kernels
+ * (docs/notes/2026-11-29-joined-lanes.md). */
+WEIR_FN_COLD void weir_dev_control_report(weir_dev_control *control, weir_status status, weir_dev_note note)
 {
-    /* Atomic among the threads of this device: only they claim the record. */
-    if (weir_arch_fetch_or_acquire_dev_u64(&control->claimed, 1) != 0) {
-        weir_dev_control_fail_second(control, status);
-        return status;
+    /* Only threads of this device claim the record. The host reads the claim. */
+    if (weir_arch_compare_exchange_release_sys_u64(&control->claimed, 0, (uint32_t)status) != 0) {
+        return;
     }
     weir_dev_control_store_note(control, status, note);
-    weir_dev_control_find_name(control);
+    weir_arch_await_kernel_name();
+    weir_dev_control_store_name(control, weir_arch_kernel_has_name());
     /* Release: a reader that sees the error also sees the record, and the other memory that this thread wrote about
      * it. */
     weir_arch_store_release_sys_u32((uint32_t *)&control->error_status, (uint32_t)status);
     weir_dev_control_end(control);
-    return status;
 }
 
-/* weir_dev_control_fail_in for calls that return no status. It waits for no other thread, and reads the name before it
- * claims the record. Behind a call of fail_in, ptxas copies the descriptor of global memory to uniform registers for
- * each access again, which costs a put or get of 1 KiB about 3 %: docs/notes/2026-11-27-uniform-registers.md. */
-WEIR_FN_COLD void weir_dev_control_report(weir_dev_control *control, weir_status status, weir_dev_note note)
+/* weir_dev_control_report for calls that return a status: it returns `status`. */
+WEIR_FN weir_status weir_dev_control_fail_in(weir_dev_control *control, weir_status status, weir_dev_note note)
 {
-    weir_arch_await_kernel_name();
-    const int has_name = weir_arch_kernel_has_name();
-    if (weir_arch_fetch_or_acquire_dev_u64(&control->claimed, 1) != 0) {
-        return;
-    }
-    weir_dev_control_store_note(control, status, note);
-    weir_dev_control_store_name(control, has_name);
-    weir_arch_store_release_sys_u32((uint32_t *)&control->error_status, (uint32_t)status);
-    weir_dev_control_end(control);
+    weir_dev_control_report(control, status, note);
+    return status;
 }
 
 WEIR_FN weir_status weir_dev_control_fail(weir_dev_control *control, weir_status status)
