@@ -294,6 +294,20 @@ WEIR_FN uint64_t weir_arch_compare_exchange_relaxed_dev_u64(uint64_t *p, uint64_
 #endif
 }
 
+WEIR_FN uint64_t weir_arch_compare_exchange_release_sys_u64(uint64_t *p, uint64_t expected, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    uint64_t old;
+    asm volatile("atom.release.sys.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(old)
+                 : "l"(p), "l"(expected), "l"(v)
+                 : "memory");
+    return old;
+#else
+    return WEIR_CPU_COMPARE_EXCHANGE(p, expected, v, __ATOMIC_RELEASE, SYS);
+#endif
+}
+
 WEIR_FN uint64_t weir_arch_fetch_add_acq_rel_dev_u64(uint64_t *p, uint64_t v)
 {
 #if defined(__CUDA_ARCH__)
@@ -762,6 +776,20 @@ WEIR_FN void weir_arch_relax(uint32_t reads)
     (void)reads;
 #else
     weir_cpu_relax(reads);
+#endif
+}
+
+/* 0x80000000. On a GPU it is the top bit of %lanemask_ge, so ptxas takes it for different in each lane. A value that is
+ * loaded, and equal in all lanes, would be copied to a uniform register in front of the next branch, and the lanes
+ * would wait for it there. */
+WEIR_FN uint32_t weir_arch_top_bit(void)
+{
+#if defined(__CUDA_ARCH__)
+    uint32_t mask;
+    asm("mov.u32 %0, %%lanemask_ge;" : "=r"(mask));
+    return mask & 0x80000000u;
+#else
+    return 0x80000000u;
 #endif
 }
 
