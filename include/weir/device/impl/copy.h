@@ -119,7 +119,16 @@ WEIR_FN void weir_copy(void *dst, const void *src, uint64_t bytes, weir_coop coo
             to += stride;
         }
     }
-    for (; (uintptr_t)from < end; from += stride, to += stride) {
+    /* Of the units that are left, two do not wait for each other, either. */
+    if ((uintptr_t)(from + stride) < end) {
+        const weir_vec16 first = weir_arch_load_vec16(from);
+        const weir_vec16 second = weir_arch_load_vec16(from + stride);
+        weir_arch_store_vec16(to, first);
+        weir_arch_store_vec16(to + stride, second);
+        from += stride + stride;
+        to += stride + stride;
+    }
+    if ((uintptr_t)from < end) {
         weir_arch_store_vec16(to, weir_arch_load_vec16(from));
     }
 }
