@@ -95,9 +95,12 @@ WEIR_FN weir_status weir_dev_memory_channel_put_ll16(const weir_dev_memory_chann
 WEIR_FN weir_status weir_dev_memory_channel_unpack_ll16(const weir_dev_memory_channel *channel, uint64_t packet_offset,
                                                         uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
-    const uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
-    if (WEIR_UNLIKELY(!weir_dev_memory_channel_fits(channel, 0, 1, 0, local_offset, bytes, packet_offset,
-                                                    (bytes + 7) / 8 * 16, 16, coop))) {
+    const int fits = weir_dev_memory_channel_fits(channel, 0, 1, 0, local_offset, bytes, packet_offset,
+                                                  (bytes + 7) / 8 * 16, 16, coop);
+    /* The place of the epoch depends on the checks, so ptxas does not load it among their own loads. A refused call
+     * does not use the flag. */
+    const uint32_t flag = weir_packet_flag_late(channel->epochs + (fits ? WEIR_EPOCH_UNPACK : WEIR_EPOCH_PUT));
+    if (WEIR_UNLIKELY(!fits)) {
         return weir_dev_memory_channel_refuse(channel, 0, 1, 0, local_offset, bytes, packet_offset, 16, coop);
     }
     weir_packet_advance(channel->epochs, WEIR_EPOCH_UNPACK, WEIR_EPOCH_UNPACK, coop);
