@@ -48,6 +48,28 @@ class PerfBuilds(unittest.TestCase):
                              "put blocks 1024 raw,5.000,5.000,+0.0\n")
             self.assertIn("put blocks 1024", done.stdout)
 
+    def test_a_program_of_the_build(self):
+        with tempfile.TemporaryDirectory() as folder:
+            top = pathlib.Path(folder)
+            for name, first, second in (("old", "0.00400", "0.00500"), ("new", "0.00500", "0.00400")):
+                tutorial = build(top / name) / "tutorial"
+                tutorial.write_text("#!/bin/sh\n"
+                                    f"echo 'Rank 1 (GPU 1): [Put] bytes 1024, elapsed {second} ms/iter, BW 9 GB/s'\n"
+                                    f"echo 'Rank 0 (GPU 0): [Put] bytes 1024, elapsed {first} ms/iter, BW 9 GB/s'\n"
+                                    "[ \"$1\" = right ]\n", encoding="utf-8")
+                tutorial.chmod(0o755)
+            builds = [f"{name}={top / name}" for name in ("old", "new")]
+            done = self.run_script("-n", "2", "--csv", str(top / "out.csv"), *builds, "--", "tutorial", "right")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual((top / "out.csv").read_text(encoding="utf-8"),
+                             "row,old,new,new_change\ntutorial Put 1024,4.000,5.000,+25.0\n")
+            done = self.run_script("-n", "1", *builds, "--", "tutorial", "wrong")
+            self.assertIn("no run of old, new ended well", done.stderr)
+            for name in ("old", "new"):
+                (top / name / "tutorial").write_text("#!/bin/sh\necho Succeed!\n", encoding="utf-8")
+            done = self.run_script("-n", "1", *builds, "--", "tutorial")
+            self.assertIn("tutorial: prints no times of rank 0", done.stderr)
+
     def test_what_is_wrong_is_said(self):
         with tempfile.TemporaryDirectory() as folder:
             top = pathlib.Path(folder)
