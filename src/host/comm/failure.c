@@ -124,9 +124,9 @@ static weir_status claimed_error(const weir_comm *comm)
     return (weir_status)(int32_t)__atomic_load_n(&comm->slabs.control->claimed, __ATOMIC_RELAXED);
 }
 
-/* Returns when the thread that has failed has stored its error, or the communicator fails otherwise, or after about a
- * second: the error then has no record. Counts its looks and no time, so that a machine with much other work stops the
- * thread's time and this one's. */
+/* Returns when the thread that has failed has stored its error, or when the communicator has failed otherwise. After
+ * about a second it returns anyway, and the error has no record. It counts looks and not time: on a busy machine the
+ * other thread is slow, too. */
 static void await_record(weir_comm *comm)
 {
     const struct timespec pause = { 0, RECORD_PAUSE_NS };

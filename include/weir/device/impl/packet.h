@@ -28,7 +28,7 @@ WEIR_FN uint32_t weir_packet_flag(const uint64_t *epoch)
     return weir_packet_flag_of(weir_arch_load_relaxed_dev_u64(epoch));
 }
 
-/* weir_packet_flag for a call that only unpacks: it reads its first packets before the flag has arrived. */
+/* weir_packet_flag for a call that only unpacks. Its lanes do not wait for the flag at their next branch. */
 WEIR_FN uint32_t weir_packet_flag_late(const uint64_t *epoch)
 {
     return (uint32_t)(weir_arch_load_relaxed_dev_u64(epoch) >> 32) | weir_arch_top_bit();
@@ -62,8 +62,7 @@ WEIR_FN void weir_packet_advance(uint64_t *epochs, uint32_t first, uint32_t last
     uint32_t parts = coop.scope == WEIR_COOP_PART ? coop.size : coop.blocks;
     int leads = coop.scope == WEIR_COOP_PART || coop.block_rank == 0;
     if (weir_packet_spans(coop)) {
-        /* Group 0 adds the rest. Equal shares would take a division, about 25 instructions in front of the first read.
-         */
+        /* Group 0 adds the rest. Equal shares would take a division: 25 instructions in front of the first read. */
         const uint64_t share = part != 0 ? 1 : WEIR_EPOCH_ONE - (parts - 1);
         if (coop.scope != WEIR_COOP_PART) {
             weir_arch_block_sync(coop.host);

@@ -70,7 +70,7 @@ WEIR_FN weir_vec16 weir_dev_control_check(const weir_dev_control *control)
     return weir_arch_load_relaxed_sys_pair(&control->checks[weir_arch_multiprocessor() % WEIR_CONTROL_CHECKS]);
 }
 
-/* The error that a check announces, or that another thread has met. */
+/* The error that a check announces, or that another thread is about to announce. */
 WEIR_FN weir_status weir_dev_control_ended(const weir_dev_control *control)
 {
     int32_t error = (int32_t)weir_arch_load_relaxed_sys_u64(&control->claimed);
