@@ -19,7 +19,8 @@
  * Threads:   several threads may make all calls at once, except destroy. They must agree on the order of operations
  *            with one (rank, tag).
  * Blocking:  create, until all ranks have called it; wait, until the stream is done; quiesce, until all ranks of this
- *            process have called it.
+ *            process have called it. After a kernel has failed, each call of the communicator or its objects waits for
+ *            the record of the error. That takes the kernel microseconds. The call waits a second at most.
  * Ownership: keeps references on bootstrap and device.
  * Errors:    those of weir/bootstrap.h, WEIR_ERR_DEVICE, WEIR_ERR_NOMEM. */
 #ifndef WEIR_COMM_H
