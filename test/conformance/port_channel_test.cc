@@ -529,6 +529,7 @@ void plain_signal(weirt_rank *rank)
         if (WEIRT_OK(rank, weir_semaphore_device(b.semaphore, &args.semaphore)) &&
             b.launch(rank, port_plain_kernel(), weir_shape{ 1, 1 }, &args, false) && b.finish(rank)) {
             WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_comm_status(b.comm.comm));
+            WEIRT_TEXT(rank, "kernel port_plain: signal of semaphore 2 of rank 1: "); /* found by its token */
         }
     }
     b.close(rank, true);

@@ -39,8 +39,7 @@ WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
 {
     if (WEIR_UNLIKELY(semaphore->to_host)) {
         WEIR_SLOW(weir_dev_semaphore_signal_host(semaphore->sent, semaphore->outbound, semaphore->to_host,
-                                                 semaphore->control,
-                                                 weir_dev_semaphore_note(semaphore, WEIR_DOING_SIGNAL)));
+                                                 semaphore->control, semaphore->inbound));
         return;
     }
     weir_arch_add_release_sys_u64(semaphore->outbound, 1);
@@ -52,8 +51,7 @@ WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semapho
 {
     if (WEIR_UNLIKELY(semaphore->to_host)) {
         WEIR_SLOW(weir_dev_semaphore_signal_host(semaphore->sent, semaphore->outbound, semaphore->to_host,
-                                                 semaphore->control,
-                                                 weir_dev_semaphore_note(semaphore, WEIR_DOING_SIGNAL)));
+                                                 semaphore->control, semaphore->inbound));
         return;
     }
     weir_arch_add_relaxed_sys_u64(semaphore->outbound, 1);
@@ -113,7 +111,7 @@ WEIR_FN weir_dev_semaphore_counts weir_dev_semaphore_begin(const weir_dev_semaph
     weir_dev_semaphore_counts counts;
     if (WEIR_UNLIKELY(semaphore->to_host == WEIR_SEMAPHORE_UNMAPPED)) {
         WEIR_SLOW(weir_dev_control_report(semaphore->control, WEIR_ERR_UNSUPPORTED,
-                                          weir_dev_semaphore_note(semaphore, WEIR_DOING_SIGNAL)));
+                                          weir_dev_semaphore_token_note(semaphore->inbound, WEIR_DOING_SIGNAL)));
     }
     counts.sent = weir_arch_load_relaxed_dev_u64(semaphore->sent);
     counts.consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);

@@ -64,7 +64,7 @@ enum {
 enum {
     WEIR_DOING_UNKNOWN = 0,
     WEIR_DOING_WAIT = 1,   /* for a signal: [tag of the semaphore], or without a peer [address of its inbound token] */
-    WEIR_DOING_SIGNAL = 2, /* [tag] */
+    WEIR_DOING_SIGNAL = 2, /* the same */
     WEIR_DOING_AT = 3,     /* choosing a semaphore: [tag, its number in the set, size of the set] */
     WEIR_DOING_PUT = 4,    /* accesses: [offset, bytes, size of the memory that they exceed] */
     WEIR_DOING_GET = 5,

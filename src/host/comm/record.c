@@ -40,7 +40,7 @@ static weir_dev_record read_record(const weir_dev_control *control)
     return record;
 }
 
-/* Finds the semaphore of a wait by the address of its token. */
+/* Finds the semaphore of a wait or a signal by the address of its token. */
 static void find_semaphore(const weir_comm *comm, weir_dev_note *note)
 {
     for (const weir_semaphore *at = comm->semaphores.first; at != NULL; at = at->next) {
@@ -61,6 +61,18 @@ static void describe_semaphore(const weir_dev_note *note, const char *what, char
         used += snprintf(text + used, TEXT_BYTES - (size_t)used, ", number %u of its set,", note->index);
     }
     (void)snprintf(text + used, TEXT_BYTES - (size_t)used, " of rank %u", note->peer);
+}
+
+/* The same for a call that find_semaphore has looked for. */
+static void describe_token(const weir_dev_note *note, const char *call, char *text)
+{
+    char what[32];
+    if (note->peer == WEIR_NO_PEER) {
+        (void)snprintf(text, TEXT_BYTES, "%s a semaphore that is destroyed", call);
+    } else {
+        (void)snprintf(what, sizeof what, "%s semaphore", call);
+        describe_semaphore(note, what, text);
+    }
 }
 
 /* The name of a call that moves data, and the preposition in front of the peer's memory. */
@@ -219,14 +231,10 @@ static bool describe(const weir_comm *comm, const weir_dev_note *note, weir_stat
 {
     switch (note->doing) {
     case WEIR_DOING_WAIT:
-        if (note->peer != WEIR_NO_PEER) {
-            describe_semaphore(note, "wait on semaphore", text);
-        } else {
-            (void)snprintf(text, TEXT_BYTES, "wait on a semaphore that is destroyed");
-        }
+        describe_token(note, "wait on", text);
         return true;
     case WEIR_DOING_SIGNAL:
-        describe_semaphore(note, "signal of semaphore", text);
+        describe_token(note, "signal of", text);
         return true;
     case WEIR_DOING_PORT_WAIT:
         describe_semaphore(note, "wait on port channel", text);
@@ -361,7 +369,8 @@ void weiri_record_text(const weir_comm *comm, weir_status status, char *text, si
     } else {
         (void)snprintf(kernel, sizeof kernel, "a kernel on %s", comm->device->info.label);
     }
-    if (record.note.doing == WEIR_DOING_WAIT && record.note.peer == WEIR_NO_PEER) {
+    if (record.note.peer == WEIR_NO_PEER &&
+        (record.note.doing == WEIR_DOING_WAIT || record.note.doing == WEIR_DOING_SIGNAL)) {
         find_semaphore(comm, &record.note);
     }
     if (!describe(comm, &record.note, status, doing)) {

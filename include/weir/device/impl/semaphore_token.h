@@ -14,16 +14,25 @@ WEIR_FN weir_dev_note weir_dev_semaphore_note(const weir_dev_semaphore *semaphor
     return note;
 }
 
+/* The note of a call by the address of the semaphore's inbound token, by which the host finds the semaphore. Fast calls
+ * have such notes: ptxas loads the arguments of a function that is not inlined when the kernel begins, and the handle's
+ * other fields lie in another line of the constant cache. */
+WEIR_FN weir_dev_note weir_dev_semaphore_token_note(const uint64_t *inbound, uint32_t doing)
+{
+    return weir_dev_note_of(doing, WEIR_NO_PEER, (uint64_t)(uintptr_t)inbound, 0, 0);
+}
+
 /* A signal to the host. The count is kept in device memory and stored: a store reaches the host 0.5 us earlier than an
  * addition. A thread that another thread overtakes replaces its own count by the newer one: the token may step back for
  * a moment, but ends at the count. The last count to be stored is replaced, if it is not the newest one. There is no
  * loop: weir_dev_control_report says what loops cost. Arguments are passed by value: taking the handle's address here
  * would spill it to local memory and cost 0.8 us in a put of 1 MiB. */
 WEIR_FN_COLD void weir_dev_semaphore_signal_host(uint64_t *sent, uint64_t *outbound, uint32_t to_host,
-                                                 weir_dev_control *control, weir_dev_note note)
+                                                 weir_dev_control *control, const uint64_t *inbound)
 {
     if (to_host == WEIR_SEMAPHORE_UNMAPPED) {
-        weir_dev_control_report(control, WEIR_ERR_UNSUPPORTED, note);
+        weir_dev_control_report(control, WEIR_ERR_UNSUPPORTED,
+                                weir_dev_semaphore_token_note(inbound, WEIR_DOING_SIGNAL));
         return;
     }
     const uint64_t count = weir_arch_fetch_add_acq_rel_dev_u64(sent, 1) + 1;
@@ -36,13 +45,11 @@ WEIR_FN_COLD void weir_dev_semaphore_signal_host(uint64_t *sent, uint64_t *outbo
     }
 }
 
-/* The slow part of a wait: no signal has arrived yet, or the wait is due to check the control block. Its note has only
- * the token's address, by which the host finds the semaphore: each further argument costs a trip up to 3 %. */
+/* The slow part of a wait: no signal has arrived yet, or the wait is due to check the control block. */
 WEIR_FN_COLD weir_status weir_dev_semaphore_await_long(const uint64_t *inbound, uint64_t consumed,
                                                        weir_dev_control *control)
 {
-    return weir_spin_above(inbound, consumed, 1, control,
-                           weir_dev_note_of(WEIR_DOING_WAIT, WEIR_NO_PEER, (uint64_t)(uintptr_t)inbound, 0, 0));
+    return weir_spin_above(inbound, consumed, 1, control, weir_dev_semaphore_token_note(inbound, WEIR_DOING_WAIT));
 }
 
 /* Returns when more than `consumed` signals have arrived. */
