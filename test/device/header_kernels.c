@@ -116,11 +116,17 @@ WEIR_KERNEL(sync_group, header_args)
     }
 }
 
+/* weir_copy (side 0) or weir_copy_to_peer. */
 WEIR_KERNEL(copy, header_args)
 {
     if (join_group(args, &coop)) {
-        weir_copy(args->channel.remote + args->remote_offset, args->channel.local + args->local_offset, args->bytes,
-                  coop);
+        char *to = args->channel.remote + args->remote_offset;
+        const char *from = args->channel.local + args->local_offset;
+        if (args->side == 0) {
+            weir_copy(to, from, args->bytes, coop);
+        } else {
+            weir_copy_to_peer(to, from, args->bytes, coop);
+        }
     }
 }
 

@@ -344,6 +344,7 @@ TEST_P(Headers, CopiesOfAllSizesAndAlignments)
             args.local_offset = from;
             args.group = cases % 2 == 0 ? GROUP_GRID : GROUP_PART;
             args.part = 1 + cases % threads;
+            args.side = cases / 2 % 2;
             cases++;
             run("copy");
             uint64_t wrong = 0;
@@ -352,7 +353,8 @@ TEST_P(Headers, CopiesOfAllSizesAndAlignments)
                 uint8_t expected = inside ? pattern(from + i - GUARD - at) : 0xee;
                 wrong += static_cast<uint8_t>(dst[i]) != expected;
             }
-            ASSERT_EQ(wrong, 0u) << bytes << " bytes from " << from << " to " << GUARD + at << ", part " << args.part;
+            ASSERT_EQ(wrong, 0u) << bytes << " bytes from " << from << " to " << GUARD + at << ", part " << args.part
+                                 << ", side " << args.side;
         }
     }
 }
@@ -369,15 +371,18 @@ TEST_P(Headers, AlignedCopiesByOddGroups)
     args.group = GROUP_PART;
     for (uint32_t part = 1; part <= threads; part += 2) {
         for (uint64_t bytes : { uint64_t(16), uint64_t(48), uint64_t(1024), SPAN - 32 }) {
-            memset(dst, 0, SPAN);
-            args.part = part;
-            args.bytes = bytes;
-            args.remote_offset = 16;
-            args.local_offset = 0;
-            run("copy");
-            ASSERT_EQ(memcmp(dst + 16, src, bytes), 0) << part << " threads, " << bytes << " bytes";
-            ASSERT_EQ(dst[15], 0);
-            ASSERT_EQ(dst[16 + bytes], 0);
+            for (uint32_t side = 0; side < 2; side++) {
+                memset(dst, 0, SPAN);
+                args.side = side;
+                args.part = part;
+                args.bytes = bytes;
+                args.remote_offset = 16;
+                args.local_offset = 0;
+                run("copy");
+                ASSERT_EQ(memcmp(dst + 16, src, bytes), 0) << part << " threads, " << bytes << " bytes, side " << side;
+                ASSERT_EQ(dst[15], 0);
+                ASSERT_EQ(dst[16 + bytes], 0);
+            }
         }
     }
 }

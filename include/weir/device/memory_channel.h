@@ -54,7 +54,7 @@ WEIR_FN weir_status weir_dev_memory_channel_put(const weir_dev_memory_channel *c
                       !weir_dev_in_range(local_offset, bytes, channel->local_bytes))) {
         return weir_dev_memory_channel_leave(channel, WEIR_DOING_PUT, remote_offset, local_offset, bytes);
     }
-    weir_copy(channel->remote + remote_offset, channel->local + local_offset, bytes, coop);
+    weir_copy_to_peer(channel->remote + remote_offset, channel->local + local_offset, bytes, coop);
     return WEIR_OK;
 }
 

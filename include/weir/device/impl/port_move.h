@@ -23,7 +23,7 @@ WEIR_FN weir_status weir_dev_port_channel_move(const weir_dev_port_channel *chan
     if ((type & WEIR_REQUEST_VERB) == WEIR_REQUEST_GET) {
         weir_copy(channel->local + local_offset, channel->remote + remote_offset, bytes, coop);
     } else {
-        weir_copy(channel->remote + remote_offset, channel->local + local_offset, bytes, coop);
+        weir_copy_to_peer(channel->remote + remote_offset, channel->local + local_offset, bytes, coop);
     }
     /* Unless the group always moves its bytes, no earlier request is queued: is_direct has asked. */
     if ((type & WEIR_REQUEST_SIGNAL) == 0) {
