@@ -22,13 +22,13 @@
  * includes. A launch is refused if this libweir has another version of one of them. A change of a layout raises only
  * its noun's version; test/rules/layouts.txt records both. New nouns come last. */
 #define WEIR_DEV_NOUNS(NOUN)    \
-    NOUN(0, semaphore, 2u)      \
+    NOUN(0, semaphore, 3u)      \
     NOUN(1, grid_barrier, 1u)   \
     NOUN(2, memory_channel, 1u) \
     NOUN(3, fifo, 1u)           \
     NOUN(4, proxy, 1u)          \
     NOUN(5, rdma, 1u)           \
-    NOUN(6, port_channel, 1u)   \
+    NOUN(6, port_channel, 2u)   \
     NOUN(7, collective, 6u)     \
     NOUN(8, rails, 3u)          \
     NOUN(9, window, 2u)         \
@@ -429,17 +429,19 @@ typedef struct weir_dev_port_rdma {
 } weir_dev_port_rdma;
 
 /* Transfers that a host thread or the NIC carries out. A cell of its semaphore has two tokens: the peer's kernels count
- * in `inbound`, the peer's host thread in the word after it. */
+ * in `inbound`, the peer's host thread in the word after it. A kernel reads its arguments in lines of 64 bytes,
+ * and they begin 48 bytes before the end of a line. So if the handle comes first, a request through the proxy reads two
+ * lines of it, and whatever follows the handle begins a line (docs/notes/2026-11-29-constant-lines.md). */
 typedef struct weir_dev_port_channel {
     weir_dev_proxy_channel queue;
+    uint64_t remote_bytes;  /* of memory 0 */
+    uint64_t local_bytes;   /* of memory 1 */
+    uint64_t direct_bytes;  /* most bytes that the caller's own stores may move; 0: no transfers, no signals */
+    uint32_t direct_always; /* even while requests are queued */
+    uint32_t engine;        /* WEIR_PORT_BY_...: poster of the kernels' requests */
+    char *remote;           /* memory 0, mapped here; otherwise NULL */
+    char *local;            /* memory 1 */
     weir_dev_semaphore semaphore;
-    char *remote; /* memory 0, mapped here; otherwise NULL */
-    uint64_t remote_bytes;
-    char *local; /* memory 1 */
-    uint64_t local_bytes;
-    uint64_t direct_bytes;   /* most bytes that the caller's own stores may move; 0: no transfers, no signals */
-    uint32_t direct_always;  /* even while requests are queued */
-    uint32_t engine;         /* WEIR_PORT_BY_...: poster of the kernels' requests */
     uint32_t direct_adds;    /* the caller itself adds to remote memory, when nothing is queued any more */
     uint32_t packets_whole;  /* words of a put arrive whole: packets need no value behind them */
     weir_dev_port_rdma rdma; /* for WEIR_PORT_BY_DEVICE */
@@ -447,6 +449,7 @@ typedef struct weir_dev_port_channel {
     char *peer_packets;      /* the peer's, mapped here; otherwise NULL */
     uint64_t packets_half;   /* bytes of a half; its last WEIR_PORT_PACKETS_TAIL hold no packets */
     uint64_t *epochs;        /* puts and unpacks of packets; see weir/device/impl/packet.h */
+    uint64_t reserved;
 } weir_dev_port_channel;
 
 /* In the tail of the first half: the count of arrived puts of packets, if packets_whole is 0. */
@@ -792,8 +795,9 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_port_rdma, remote) == 80, "layout of weir_d
 WEIR_STATIC_ASSERT(offsetof(weir_dev_port_rdma, local) == 120, "layout of weir_dev_port_rdma");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_port_rdma, token) == 160, "layout of weir_dev_port_rdma");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_port_rdma, scratch) == 176, "layout of weir_dev_port_rdma");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 424, "layout of weir_dev_port_channel");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, local_bytes) == 168, "layout of weir_dev_port_channel");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 432, "layout of weir_dev_port_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, remote) == 112, "layout of weir_dev_port_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, semaphore) == 128, "layout of weir_dev_port_channel");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, direct_adds) == 192, "layout of weir_dev_port_channel");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, peer_packets) == 400, "layout of weir_dev_port_channel");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, epochs) == 416, "layout of weir_dev_port_channel");
