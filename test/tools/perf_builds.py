@@ -70,6 +70,17 @@ class PerfBuilds(unittest.TestCase):
             done = self.run_script("-n", "1", *builds, "--", "tutorial")
             self.assertIn("tutorial: prints no times of rank 0", done.stderr)
 
+    def test_whole_rounds_are_printed_when_it_is_stopped(self):
+        with tempfile.TemporaryDirectory() as folder:
+            top = pathlib.Path(folder)
+            old, new = build(top / "old", "10 20 40 80"), build(top / "new", "30 20 40 80")
+            with (new / "weir-perf").open("a", encoding="utf-8") as file: # ends the third round before it is whole
+                file.write("[ $count -lt 3 ] || kill $PPID\n")
+            done = self.run_script("-n", "4", "--csv", str(top / "out.csv"), f"old={old}", f"new={new}", "--", "put")
+            self.assertIn("stopped after 2 of 4 rounds", done.stderr)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("put blocks 1024,15.000,25.000,+100.0\n", (top / "out.csv").read_text(encoding="utf-8"))
+
     def test_what_is_wrong_is_said(self):
         with tempfile.TemporaryDirectory() as folder:
             top = pathlib.Path(folder)
