@@ -80,6 +80,11 @@ class PerfBuilds(unittest.TestCase):
             self.assertIn("stopped after 2 of 4 rounds", done.stderr)
             self.assertEqual(done.returncode, 1)
             self.assertIn("put blocks 1024,15.000,25.000,+100.0\n", (top / "out.csv").read_text(encoding="utf-8"))
+            (new / "weir-perf").write_text("#!/bin/sh\nkill $PPID\nexit 1\n", encoding="utf-8")
+            done = self.run_script("-n", "4", "--csv", str(top / "none.csv"), f"new={new}", "--", "put")
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("stopped after 0 of 4 rounds", done.stderr)
+            self.assertFalse((top / "none.csv").exists())
 
     def test_what_is_wrong_is_said(self):
         with tempfile.TemporaryDirectory() as folder:
