@@ -63,7 +63,7 @@ enum {
  * text (src/host/comm/record.c). */
 enum {
     WEIR_DOING_UNKNOWN = 0,
-    WEIR_DOING_WAIT = 1,   /* for a signal: [tag of the semaphore], or without a peer [address of its inbound token] */
+    WEIR_DOING_WAIT = 1,   /* [tag of the semaphore], or without a peer [address of its inbound token] */
     WEIR_DOING_SIGNAL = 2, /* the same */
     WEIR_DOING_AT = 3,     /* choosing a semaphore: [tag, its number in the set, size of the set] */
     WEIR_DOING_PUT = 4,    /* accesses: [offset, bytes, size of the memory that they exceed] */
@@ -429,9 +429,10 @@ typedef struct weir_dev_port_rdma {
 } weir_dev_port_rdma;
 
 /* Transfers that a host thread or the NIC carries out. A cell of its semaphore has two tokens: the peer's kernels count
- * in `inbound`, the peer's host thread in the word after it. A kernel reads its arguments in lines of 64 bytes,
- * and they begin 48 bytes before the end of a line. So if the handle comes first, a request through the proxy reads two
- * lines of it, and whatever follows the handle begins a line (docs/notes/2026-11-29-constant-lines.md). */
+ * in `inbound`, the peer's host thread in the word after it. A kernel reads its arguments by cache lines of 64 bytes.
+ * On sm_90 they begin 48 bytes before the end of a line. So if the handle comes first there, a request through the
+ * proxy reads two lines of it, and the argument behind the handle begins a line
+ * (docs/notes/2026-11-29-constant-lines.md). */
 typedef struct weir_dev_port_channel {
     weir_dev_proxy_channel queue;
     uint64_t remote_bytes;  /* of memory 0 */

@@ -2,9 +2,9 @@
  *
  * A kernel that fails stores its call with numbers and peer (weir_dev_record), its name, and then its status in the
  * control block. failure.c finds the status and asks here for the text: which kernel, what it was doing, and what did
- * not happen. The semaphore of a wait is found by the address of its token. Calls of collectives are written by the
- * function that collective.c has set. Only the first thread that fails writes a record. If it has not ended that within
- * a second, the status comes without it. */
+ * not happen. The semaphore of a wait or a signal is found by the address of its token. Calls of collectives are
+ * written by the function that collective.c has set. Only the first thread that fails writes a record. If it has not
+ * ended that within a second, the status comes without it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static void describe_semaphore(const weir_dev_note *note, const char *what, char
     (void)snprintf(text + used, TEXT_BYTES - (size_t)used, " of rank %u", note->peer);
 }
 
-/* The same for a call that find_semaphore has looked for. */
+/* Describes a wait or a signal. Without a peer, no semaphore has its token. */
 static void describe_token(const weir_dev_note *note, const char *call, char *text)
 {
     char what[32];

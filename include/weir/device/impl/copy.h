@@ -133,9 +133,9 @@ WEIR_FN void weir_copy(void *dst, const void *src, uint64_t bytes, weir_coop coo
     }
 }
 
-/* Like weir_copy, into the memory of a peer. The link limits such a copy, so it should begin early: of the last units
- * each thread stores one before it loads the next, while weir_copy loads two and then stores. Between two H200 by 32
- * blocks, 1 MiB takes 1.3 % less (docs/notes/2026-11-29-constant-lines.md). */
+/* Like weir_copy, into the memory of a peer. Of the last units each thread stores one before it loads the next, while
+ * weir_copy loads two and then stores. By 32 blocks the link between two H200 limits the copy, so it should begin
+ * early: 1 MiB takes less (docs/notes/2026-11-29-constant-lines.md). */
 WEIR_FN void weir_copy_to_peer(void *dst, const void *src, uint64_t bytes, weir_coop coop)
 {
     if (WEIR_UNLIKELY((((uintptr_t)dst | (uintptr_t)src | bytes) & 15) != 0)) {

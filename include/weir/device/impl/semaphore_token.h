@@ -14,9 +14,9 @@ WEIR_FN weir_dev_note weir_dev_semaphore_note(const weir_dev_semaphore *semaphor
     return note;
 }
 
-/* The note of a call by the address of the semaphore's inbound token, by which the host finds the semaphore. Fast calls
- * have such notes: ptxas loads the arguments of a function that is not inlined when the kernel begins, and the handle's
- * other fields lie in another line of the constant cache. */
+/* The note of a call, with the address of the semaphore's inbound token, by which the host finds the semaphore. Waits
+ * and signals have such notes: ptxas loads the arguments of a function that is not inlined when the kernel begins, and
+ * if the handle comes first, its other fields lie in the second cache line of the kernel's arguments. */
 WEIR_FN weir_dev_note weir_dev_semaphore_token_note(const uint64_t *inbound, uint32_t doing)
 {
     return weir_dev_note_of(doing, WEIR_NO_PEER, (uint64_t)(uintptr_t)inbound, 0, 0);
