@@ -338,23 +338,24 @@ TEST_P(Headers, CopiesOfAllSizesAndAlignments)
         // Every alignment of both ends for small sizes, some for others.
         for (uint64_t at = 0; at < 16; at += bytes <= 177 ? 1 : 5) {
             uint64_t from = GUARD + (at * 7 + bytes) % 16;
-            memset(dst, 0xee, SPAN);
             args.bytes = bytes;
             args.remote_offset = GUARD + at;
             args.local_offset = from;
             args.group = cases % 2 == 0 ? GROUP_GRID : GROUP_PART;
             args.part = 1 + cases % threads;
-            args.side = cases / 2 % 2;
             cases++;
-            run("copy");
-            uint64_t wrong = 0;
-            for (uint64_t i = 0; i < SPAN; i++) {
-                bool inside = i >= GUARD + at && i < GUARD + at + bytes;
-                uint8_t expected = inside ? pattern(from + i - GUARD - at) : 0xee;
-                wrong += static_cast<uint8_t>(dst[i]) != expected;
+            for (args.side = 0; args.side < 2; args.side++) {
+                memset(dst, 0xee, SPAN);
+                run("copy");
+                uint64_t wrong = 0;
+                for (uint64_t i = 0; i < SPAN; i++) {
+                    bool inside = i >= GUARD + at && i < GUARD + at + bytes;
+                    uint8_t expected = inside ? pattern(from + i - GUARD - at) : 0xee;
+                    wrong += static_cast<uint8_t>(dst[i]) != expected;
+                }
+                ASSERT_EQ(wrong, 0u) << bytes << " bytes from " << from << " to " << GUARD + at << ", part "
+                                     << args.part << ", side " << args.side;
             }
-            ASSERT_EQ(wrong, 0u) << bytes << " bytes from " << from << " to " << GUARD + at << ", part " << args.part
-                                 << ", side " << args.side;
         }
     }
 }
