@@ -429,9 +429,9 @@ typedef struct weir_dev_port_rdma {
 } weir_dev_port_rdma;
 
 /* Transfers that a host thread or the NIC carries out. A cell of its semaphore has two tokens: the peer's kernels count
- * in `inbound`, the peer's host thread in the word after it. A kernel reads its arguments by cache lines of 64 bytes.
- * On sm_90 they begin 48 bytes before the end of a line. So if the handle comes first there, a request through the
- * proxy reads two lines of it, and the argument behind the handle begins a line
+ * in `inbound`, the peer's host thread in the word after it. A kernel reads its arguments by cache lines, taken to have
+ * 64 bytes. On sm_90 the arguments begin 48 bytes before the end of a line. So if the handle comes first there, a
+ * request through the proxy reads two lines of it, and the argument behind the handle begins a line
  * (docs/notes/2026-11-29-constant-lines.md). */
 typedef struct weir_dev_port_channel {
     weir_dev_proxy_channel queue;
