@@ -185,9 +185,9 @@ struct Three {
             }
         }
     }
-    void call(uint32_t rank, const weir_collective_what &what, const uint64_t *counts = nullptr)
+    void call(uint32_t rank, const weir_collective_what &what, const weir_collective_pieces *pieces = nullptr)
     {
-        weir_collective_announce(&c[rank], &what, counts, flag, 0, 0, one);
+        weir_collective_announce(&c[rank], &what, pieces, flag, 0, 0, one);
     }
     weir_status compare(const weir_collective_what &mine)
     {
@@ -228,9 +228,11 @@ TEST(DeviceParts, ACountIsADifferenceForARankOfAnotherOperation)
 TEST(DeviceParts, CountsOfAnotherOperationDoNotDiffer)
 {
     Three t;
-    const uint64_t counts[2][3] = { { 0, 0, 9 }, { 0, 0, 8 } };
-    t.call(0, { 6 | WEIR_CALL_COUNTED, 0, 0 }, counts[0]);
-    t.call(1, { 6 | WEIR_CALL_COUNTED, 0, 0 }, counts[1]);
+    weir_collective_pieces pieces[2][3] = {};
+    pieces[0][2].send.bytes = 9;
+    pieces[1][2].send.bytes = 8;
+    t.call(0, { 6 | WEIR_CALL_COUNTED, 0, 0 }, pieces[0]);
+    t.call(1, { 6 | WEIR_CALL_COUNTED, 0, 0 }, pieces[1]);
     EXPECT_EQ(t.compare({ 5, 0, 7 }), WEIR_ERR_MISMATCH);
     EXPECT_EQ(t.differences[2].found, 1u);
     EXPECT_EQ(t.differences[2].first, 2u + 1);

@@ -95,8 +95,8 @@ struct Gathering : Registered {
         move.peer_recv_at = r * WORDS * 8;
         move.chunk = chunk;
         for (uint32_t k = 0; k < RANKS; k++) {
-            move.send_bytes[k] = move.recv_bytes[k] = WORDS * 8;
-            move.recv_at[k] = k * WORDS * 8;
+            move.pieces[k].send.bytes = move.pieces[k].recv.bytes = WORDS * 8;
+            move.pieces[k].recv.at = k * WORDS * 8;
             move.peer_recv[k] = reinterpret_cast<char *>(out[k]);
         }
         for (uint64_t round = 0; round < ROUNDS; round++) {
@@ -298,12 +298,12 @@ template <uint32_t N> struct AnyCalls {
         d.chunk = call.form == REGISTERED ? call.chunk : 128;
         d.in_place = call.in_place;
         for (uint32_t k = 0; k < N; k++) {
-            d.send_at[k] = call.kind == ALL_TO_ALL ? piece * k : 0;
-            d.send_bytes[k] = call.kind == BROADCAST && call.root != r ? 0 : piece;
-            d.recv_at[k] = call.kind == BROADCAST ? 0 : piece * k;
-            d.recv_bytes[k] = call.kind == BROADCAST && call.root != k ? 0 : piece;
-            d.send_range[k] = weir_slots_range(d.send_bytes[k], 1);
-            d.recv_range[k] = weir_slots_range(d.recv_bytes[k], 1);
+            d.pieces[k].send.at = call.kind == ALL_TO_ALL ? piece * k : 0;
+            d.pieces[k].send.bytes = call.kind == BROADCAST && call.root != r ? 0 : piece;
+            d.pieces[k].recv.at = call.kind == BROADCAST ? 0 : piece * k;
+            d.pieces[k].recv.bytes = call.kind == BROADCAST && call.root != k ? 0 : piece;
+            d.send_range[k] = weir_slots_range(d.pieces[k].send.bytes, 1);
+            d.recv_range[k] = weir_slots_range(d.pieces[k].recv.bytes, 1);
             d.peer_recv[k] = call.form == REGISTERED ? reinterpret_cast<char *>(out[k]) : nullptr;
         }
         d.peer_recv_at = call.kind == BROADCAST ? 0 : piece * r;

@@ -88,7 +88,7 @@ WEIR_FN weir_status weir_collective_reduce_slots(const weir_dev_collective *c, c
     const uint64_t range = weir_slots_range(r->length, duty.columns);
     const uint64_t rounds = weir_slots_rounds(r->length, duty.column, duty.columns, r->chunk);
     const uint64_t first = duty.column * range;
-    weir_status status = weir_slots_meet(c, &r->what, NULL, NULL, zero_copy, coop);
+    weir_status status = weir_slots_meet(c, &r->what, NULL, zero_copy, coop);
     for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
         if (duty.sends && i >= 2) {
             status = weir_collective_wait(c, WEIR_CELL_TAKEN, others, duty.column, coop);

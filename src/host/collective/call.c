@@ -298,7 +298,7 @@ weir_status weir_collective_describe(weir_collective *collective, const weir_col
 
 /* Converts the extents of one side to bytes, and finds the end of the last one. */
 static weir_status take_extents(const char *name, const char *which, const weir_extent *extents, uint32_t ranks,
-                                uint32_t element, uint64_t *at, uint64_t *bytes, uint64_t *end)
+                                uint32_t element, bool receives, weir_collective_pieces *pieces, uint64_t *end)
 {
     const uint64_t most = WEIRI_BYTES_MOST / element / WEIR_COLLECTIVE_RANKS;
     if (extents == NULL) {
@@ -310,9 +310,10 @@ static weir_status take_extents(const char *name, const char *which, const weir_
                               (unsigned long long)extents[k].at, (unsigned long long)extents[k].count,
                               (unsigned long long)most);
         }
-        at[k] = extents[k].at * element;
-        bytes[k] = extents[k].count * element;
-        *end = bytes[k] != 0 && at[k] + bytes[k] > *end ? at[k] + bytes[k] : *end;
+        weir_collective_piece *piece = receives ? &pieces[k].recv : &pieces[k].send;
+        piece->at = extents[k].at * element;
+        piece->bytes = extents[k].count * element;
+        *end = piece->bytes != 0 && piece->at + piece->bytes > *end ? piece->at + piece->bytes : *end;
     }
     return WEIR_OK;
 }
@@ -335,10 +336,9 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
     }
     const weir_dev_collective *device = &collective->device;
     const uint32_t element = weir_dtype_bytes(dtype);
-    status = take_extents(name, "sends", sends, device->ranks, element, what->send_at, what->send_bytes, &in.bytes);
+    status = take_extents(name, "sends", sends, device->ranks, element, false, what->pieces, &in.bytes);
     if (status == WEIR_OK) {
-        status =
-            take_extents(name, "recvs", recvs, device->ranks, element, what->recv_at, what->recv_bytes, &out.bytes);
+        status = take_extents(name, "recvs", recvs, device->ranks, element, true, what->pieces, &out.bytes);
     }
     if (status == WEIR_OK) {
         status = check_spans(collective, name, in, out, NULL, element);
@@ -346,22 +346,22 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
     if (status != WEIR_OK) {
         return status;
     }
-    if (what->send_bytes[device->rank] != what->recv_bytes[device->rank]) {
+    if (what->pieces[device->rank].send.bytes != what->pieces[device->rank].recv.bytes) {
         return weiri_fail(WEIR_ERR_INVALID,
                           "%s: sends[%u].count is %llu, but recvs[%u].count is %llu, both for this rank", name,
                           device->rank, (unsigned long long)sends[device->rank].count, device->rank,
                           (unsigned long long)recvs[device->rank].count);
     }
     for (uint32_t k = 0; k < device->ranks; k++) {
-        const weiri_span mine = { out.data + what->recv_at[k], what->recv_bytes[k] };
+        const weiri_span mine = { out.data + what->pieces[k].recv.at, what->pieces[k].recv.bytes };
         for (uint32_t other = 0; other < k; other++) {
-            const weiri_span theirs = { out.data + what->recv_at[other], what->recv_bytes[other] };
+            const weiri_span theirs = { out.data + what->pieces[other].recv.at, what->pieces[other].recv.bytes };
             if (!weiri_spans_apart(mine, theirs)) {
                 return weiri_fail(WEIR_ERR_INVALID, "%s: recvs[%u] and recvs[%u] overlap", name, other, k);
             }
         }
-        what->most = what->send_bytes[k] > what->most ? what->send_bytes[k] : what->most;
-        what->most = what->recv_bytes[k] > what->most ? what->recv_bytes[k] : what->most;
+        what->most = what->pieces[k].send.bytes > what->most ? what->pieces[k].send.bytes : what->most;
+        what->most = what->pieces[k].recv.bytes > what->most ? what->pieces[k].recv.bytes : what->most;
     }
     what->send = in.data;
     what->recv = (char *)recv;

@@ -115,11 +115,11 @@ static weir_status copy_to_others(const weir_collective *collective, const weiri
     weir_status status = WEIR_OK;
     for (uint32_t k = 0; k + 1 < c->ranks && status == WEIR_OK; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
-        if (m->send_bytes[peer] == 0) {
+        if (m->pieces[peer].send.bytes == 0) {
             continue;
         }
         status = device->ops->copy_async(device, step->stream, m->peer_recv[peer] + m->peer_recv_at,
-                                         m->send + m->send_at[peer], m->send_bytes[peer]);
+                                         m->send + m->pieces[peer].send.at, m->pieces[peer].send.bytes);
         if (status == WEIR_OK) {
             status = device->ops->store_async(device, step->stream,
                                               weir_copies_word(c, c->rank, peer, WEIR_COPIES_MOVED), STORED);
@@ -131,15 +131,15 @@ static weir_status copy_to_others(const weir_collective *collective, const weiri
 static bool moves_own(const weir_collective *collective, const weir_collective_move *m)
 {
     const uint32_t own = collective->now->rank;
-    return m->recv_bytes[own] != 0 && m->recv + m->recv_at[own] != m->send + m->send_at[own];
+    return m->pieces[own].recv.bytes != 0 && m->recv + m->pieces[own].recv.at != m->send + m->pieces[own].send.at;
 }
 
 static weir_status copy_own(const weir_collective *collective, const weir_collective_move *m, void *stream)
 {
     const uint32_t own = collective->now->rank;
     weir_device *device = collective->comm->device;
-    return device->ops->copy_async(device, stream, m->recv + m->recv_at[own], m->send + m->send_at[own],
-                                   m->recv_bytes[own]);
+    return device->ops->copy_async(device, stream, m->recv + m->pieces[own].recv.at, m->send + m->pieces[own].send.at,
+                                   m->pieces[own].recv.bytes);
 }
 
 /* Copies a long own part on a stream aside. Else *begun stays false. */
@@ -147,7 +147,7 @@ static weir_status begin_own(const weir_collective *collective, const weiri_step
                              bool *begun)
 {
     const weiri_aside *aside = &collective->aside[collective->now->rank];
-    if (!is_aside(collective, m->recv_bytes[collective->now->rank])) {
+    if (!is_aside(collective, m->pieces[collective->now->rank].recv.bytes)) {
         return WEIR_OK;
     }
     const weir_status status = begin_aside(collective, aside, step->stream, begun);
@@ -168,7 +168,7 @@ static weir_status wait_for_others(const weir_collective *collective, const weir
     const weir_dev_collective *c = collective->now;
     uint32_t ranks = 0;
     for (uint32_t k = 0; k < c->ranks; k++) {
-        ranks |= (uint32_t)(k != c->rank && m->recv_bytes[k] != 0) << k;
+        ranks |= (uint32_t)(k != c->rank && m->pieces[k].recv.bytes != 0) << k;
     }
     return weiri_launch_wait(collective, step, &m->what, ranks);
 }

@@ -133,13 +133,13 @@ static void fill(const rooted_call *c, weir_collective_move *m)
         const uint64_t at = (uint64_t)(uintptr_t)piece.data;
         m->most = piece.bytes > m->most ? piece.bytes : m->most;
         if (c->gathers) {
-            m->send_bytes[k] = k == c->root ? own : 0;
-            m->recv_at[k] = is_root ? at : 0;
-            m->recv_bytes[k] = is_root ? piece.bytes : 0;
+            m->pieces[k].send.bytes = k == c->root ? own : 0;
+            m->pieces[k].recv.at = is_root ? at : 0;
+            m->pieces[k].recv.bytes = is_root ? piece.bytes : 0;
         } else {
-            m->send_at[k] = is_root ? at : 0;
-            m->send_bytes[k] = is_root ? piece.bytes : 0;
-            m->recv_bytes[k] = k == c->root ? own : 0;
+            m->pieces[k].send.at = is_root ? at : 0;
+            m->pieces[k].send.bytes = is_root ? piece.bytes : 0;
+            m->pieces[k].recv.bytes = k == c->root ? own : 0;
         }
     }
 }
@@ -249,13 +249,13 @@ static weir_status inside(const rooted_call *c, uint32_t host, const rooted_chun
         const uint64_t at = is_root && bytes != 0 ? (uintptr_t)piece_of(c, NULL, rank).data + k->at : 0;
         m->most = bytes > m->most ? bytes : m->most;
         if (c->gathers) {
-            m->send_bytes[root] = i == device->rank ? bytes : m->send_bytes[root];
-            m->recv_at[i] = at;
-            m->recv_bytes[i] = is_root ? bytes : 0;
+            m->pieces[root].send.bytes = i == device->rank ? bytes : m->pieces[root].send.bytes;
+            m->pieces[i].recv.at = at;
+            m->pieces[i].recv.bytes = is_root ? bytes : 0;
         } else {
-            m->send_at[i] = at;
-            m->send_bytes[i] = is_root ? bytes : 0;
-            m->recv_bytes[root] = i == device->rank ? bytes : m->recv_bytes[root];
+            m->pieces[i].send.at = at;
+            m->pieces[i].send.bytes = is_root ? bytes : 0;
+            m->pieces[root].recv.bytes = i == device->rank ? bytes : m->pieces[root].recv.bytes;
         }
     }
     return m->most != 0 || compares ? launch_move(c, &args, true) : WEIR_OK;

@@ -132,8 +132,8 @@ weir_status weiri_local_move(const weir_collective *collective, const weiri_step
     if (step->call.form == WEIR_FORM_SLOTS) {
         const uint32_t columns = weir_slots_columns(step->call.blocks);
         for (uint32_t k = 0; k < collective->device.ranks; k++) {
-            m->send_range[k] = weir_slots_range(m->send_bytes[k], columns);
-            m->recv_range[k] = weir_slots_range(m->recv_bytes[k], columns);
+            m->send_range[k] = weir_slots_range(m->pieces[k].send.bytes, columns);
+            m->recv_range[k] = weir_slots_range(m->pieces[k].recv.bytes, columns);
         }
     }
     m->chunk = chunk_of_move(collective, step, m);

@@ -366,10 +366,10 @@ static weir_status move_one(const parts_call *call, const weir_part *part, const
     m->recv = part->recv;
     for (uint32_t k = 0; k < collective->size; k++) {
         const weir_extent extent = part->extents[k];
-        m->send_bytes[k] = part->extents[collective->rank].count * element;
-        m->recv_at[k] = extent.at * element;
-        m->recv_bytes[k] = extent.count * element;
-        m->most = m->recv_bytes[k] > m->most ? m->recv_bytes[k] : m->most;
+        m->pieces[k].send.bytes = part->extents[collective->rank].count * element;
+        m->pieces[k].recv.at = extent.at * element;
+        m->pieces[k].recv.bytes = extent.count * element;
+        m->most = m->pieces[k].recv.bytes > m->most ? m->pieces[k].recv.bytes : m->most;
     }
     return weiri_local_move(collective, step, &args);
 }

@@ -172,10 +172,10 @@ static void fill_move(const weir_collective *collective, const weir_collective_r
     m->peer_recv_at = one_sends ? 0 : piece * device->rank;
     m->in_place = q->kind == WEIR_ALL_TO_ALL && q->send == q->recv;
     for (uint32_t k = 0; k < device->ranks; k++) {
-        m->send_at[k] = each_its_own ? piece * k : 0;
-        m->send_bytes[k] = (one_sends && q->root != device->rank) || (one_receives && q->root != k) ? 0 : piece;
-        m->recv_at[k] = one_sends ? 0 : piece * k;
-        m->recv_bytes[k] = (one_sends && q->root != k) || (one_receives && q->root != device->rank) ? 0 : piece;
+        m->pieces[k].send.at = each_its_own ? piece * k : 0;
+        m->pieces[k].send.bytes = (one_sends && q->root != device->rank) || (one_receives && q->root != k) ? 0 : piece;
+        m->pieces[k].recv.at = one_sends ? 0 : piece * k;
+        m->pieces[k].recv.bytes = (one_sends && q->root != k) || (one_receives && q->root != device->rank) ? 0 : piece;
     }
 }
 
@@ -191,10 +191,10 @@ static void fill_relay(const weir_collective *collective, const weir_collective_
     for (uint32_t k = 0; k < ranks; k++) {
         const uint64_t at = m->most * (k < q->root ? k : k - 1);
         const uint64_t left = at < bytes ? bytes - at : 0;
-        m->recv_at[k] = k == q->root ? 0 : at;
-        m->recv_bytes[k] = k == q->root ? bytes : left < m->most ? left : m->most;
-        m->send_at[k] = m->recv_at[k];
-        m->send_bytes[k] = m->recv_bytes[k];
+        m->pieces[k].recv.at = k == q->root ? 0 : at;
+        m->pieces[k].recv.bytes = k == q->root ? bytes : left < m->most ? left : m->most;
+        m->pieces[k].send.at = m->pieces[k].recv.at;
+        m->pieces[k].send.bytes = m->pieces[k].recv.bytes;
     }
 }
 
@@ -262,9 +262,9 @@ static weir_status gather_parts(const weir_collective *collective, const weir_co
     m->most = parts->length;
     m->peer_recv_at = rank * parts->length;
     for (uint32_t k = 0; k < collective->device.ranks; k++) {
-        m->send_bytes[k] = part_bytes(parts, rank);
-        m->recv_at[k] = k * parts->length;
-        m->recv_bytes[k] = part_bytes(parts, k);
+        m->pieces[k].send.bytes = part_bytes(parts, rank);
+        m->pieces[k].recv.at = k * parts->length;
+        m->pieces[k].recv.bytes = part_bytes(parts, k);
     }
     return weiri_local_move(collective, &step, &args);
 }
@@ -577,9 +577,9 @@ static weir_status gather_inside(const hosts_call *h, const char *from, char *in
     args.move.recv = into;
     args.move.most = parts->length;
     for (uint32_t k = 0; k < h->ranks; k++) {
-        args.move.send_bytes[k] = (to >> k & 1) != 0 ? part_bytes(parts, h->rank) : 0;
-        args.move.recv_at[k] = k * parts->length;
-        args.move.recv_bytes[k] = (to >> h->rank & 1) != 0 ? part_bytes(parts, k) : 0;
+        args.move.pieces[k].send.bytes = (to >> k & 1) != 0 ? part_bytes(parts, h->rank) : 0;
+        args.move.pieces[k].recv.at = k * parts->length;
+        args.move.pieces[k].recv.bytes = (to >> h->rank & 1) != 0 ? part_bytes(parts, k) : 0;
     }
     return exchange_inside(h, &args);
 }
@@ -747,8 +747,8 @@ static weir_status broadcast(const hosts_call *h)
         args.move.recv = h->recv;
         args.move.most = h->bytes;
         for (uint32_t k = 0; k < h->ranks; k++) {
-            args.move.send_bytes[k] = h->rank == root ? h->bytes : 0;
-            args.move.recv_bytes[k] = k == root ? h->bytes : 0;
+            args.move.pieces[k].send.bytes = h->rank == root ? h->bytes : 0;
+            args.move.pieces[k].recv.bytes = k == root ? h->bytes : 0;
         }
         status = exchange_inside(h, &args);
     }
@@ -769,10 +769,10 @@ static weir_status swap_inside(const hosts_call *h, const char *from, char *into
     args.move.recv = into;
     args.move.most = bytes;
     for (uint32_t k = 0; k < h->ranks; k++) {
-        args.move.send_at[k] = k * bytes;
-        args.move.send_bytes[k] = bytes;
-        args.move.recv_at[k] = k * h->bytes;
-        args.move.recv_bytes[k] = bytes;
+        args.move.pieces[k].send.at = k * bytes;
+        args.move.pieces[k].send.bytes = bytes;
+        args.move.pieces[k].recv.at = k * h->bytes;
+        args.move.pieces[k].recv.bytes = bytes;
     }
     return exchange_inside(h, &args);
 }
@@ -824,10 +824,10 @@ static weir_status gather_chunk(const hosts_call *h, uint64_t at, uint64_t bytes
         args.move.send = hold + k * held;
         args.move.recv = h->recv + k * h->ranks * h->bytes + at;
         args.move.most = bytes;
-        args.move.send_bytes[root] = bytes;
+        args.move.pieces[root].send.bytes = bytes;
         for (uint32_t from = 0; from < h->ranks; from++) {
-            args.move.recv_at[from] = from * h->bytes;
-            args.move.recv_bytes[from] = h->rank == root ? bytes : 0;
+            args.move.pieces[from].recv.at = from * h->bytes;
+            args.move.pieces[from].recv.bytes = h->rank == root ? bytes : 0;
         }
         status = exchange_inside(h, &args);
     }
@@ -859,10 +859,10 @@ static weir_status scatter_chunk(const hosts_call *h, uint64_t at, uint64_t byte
         args.move.send = h->send + k * h->ranks * h->bytes + at;
         args.move.recv = hold + k * held;
         args.move.most = bytes;
-        args.move.recv_bytes[root] = bytes;
+        args.move.pieces[root].recv.bytes = bytes;
         for (uint32_t to = 0; to < h->ranks; to++) {
-            args.move.send_at[to] = to * h->bytes;
-            args.move.send_bytes[to] = h->rank == root ? bytes : 0;
+            args.move.pieces[to].send.at = to * h->bytes;
+            args.move.pieces[to].send.bytes = h->rank == root ? bytes : 0;
         }
         status = exchange_inside(h, &args);
     }

@@ -42,6 +42,22 @@ enum {
     WEIR_CELL_KINDS = 5
 };
 
+/* A piece of the user's data. */
+typedef struct weir_collective_piece {
+    uint64_t at; /* byte in the buffer */
+    uint64_t bytes;
+} weir_collective_piece;
+
+/* What goes to a rank, and what comes from it. */
+typedef struct weir_collective_pieces {
+    weir_collective_piece send;
+    weir_collective_piece recv;
+} weir_collective_pieces;
+
+#define WEIR_PIECES_WORDS 4u
+
+WEIR_STATIC_ASSERT(sizeof(weir_collective_pieces) == 8 * WEIR_PIECES_WORDS, "pieces have so many words");
+
 /* ---- places ---------------------------------------------------------------------------------------------- */
 
 WEIR_FN uint64_t weir_collective_mailbox(const weir_dev_collective *c, uint32_t half, uint32_t block, uint32_t from)
@@ -484,12 +500,12 @@ WEIR_FN uint32_t weir_collective_mailbox_of(weir_coop coop, int zero_copy)
  * work. The result is the first peer of each; its other peers follow block_size apart. */
 WEIR_FN uint32_t weir_collective_mailbox_thread(weir_coop coop) { return coop.block_size - 1 - coop.block_rank; }
 
-/* Writes this rank's call into mailbox `mailbox` of each other rank. `counts`: the count for each peer, or NULL if
- * what->count is for all. With `ordered` a peer that has compared the call also sees what came before it here. The
- * first packet is then a release: a fence in front of it has no store to wait for. */
+/* Writes this rank's call into mailbox `mailbox` of each other rank. `pieces`: the bytes for each peer are its count,
+ * or NULL if what->count is for all. With `ordered` a peer that has compared the call also sees what came before it
+ * here. The first packet is then a release: a fence in front of it has no store to wait for. */
 WEIR_FN void weir_collective_announce(const weir_dev_collective *c, const weir_collective_what *what,
-                                      const uint64_t *counts, uint32_t flag, uint32_t mailbox, int ordered,
-                                      weir_coop coop)
+                                      const weir_collective_pieces *pieces, uint32_t flag, uint32_t mailbox,
+                                      int ordered, weir_coop coop)
 {
     for (uint32_t peer = weir_collective_mailbox_thread(coop); mailbox != WEIR_NO_MAILBOX && peer < c->ranks;
          peer += coop.block_size) {
@@ -501,7 +517,7 @@ WEIR_FN void weir_collective_announce(const weir_dev_collective *c, const weir_c
                 weir_ll16_store(box, what->call, flag);
             }
             weir_ll16_store(box + 16, what->where, flag);
-            weir_ll16_store(box + 32, counts != NULL ? counts[peer] : what->count, flag);
+            weir_ll16_store(box + 32, pieces != NULL ? pieces[peer].send.bytes : what->count, flag);
         }
     }
 }
@@ -594,11 +610,11 @@ WEIR_FN_COLD weir_status weir_collective_await_error(const weir_dev_control *con
     return status;
 }
 
-/* Waits until each other rank has written into mailbox `mailbox`, and compares. `counts`: the count expected from each
- * peer, or NULL. `ordered`: as for weir_collective_announce. The status is the calling thread's. */
+/* Waits until each other rank has written into mailbox `mailbox`, and compares. `pieces`: their bytes are the counts
+ * expected from the peers; or NULL. `ordered`: as for weir_collective_announce. The status is the calling thread's. */
 WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const weir_collective_what *what,
-                                            const uint64_t *counts, uint32_t flag, uint32_t mailbox, int ordered,
-                                            weir_coop coop)
+                                            const weir_collective_pieces *pieces, uint32_t flag, uint32_t mailbox,
+                                            int ordered, weir_coop coop)
 {
     for (uint32_t peer = weir_collective_mailbox_thread(coop); mailbox != WEIR_NO_MAILBOX && peer < c->ranks;
          peer += coop.block_size) {
@@ -607,7 +623,8 @@ WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const 
             return due;
         }
         const char *box = c->memory[c->rank] + weir_collective_mailbox(c, flag % 2, mailbox, peer);
-        uint64_t mine[WEIR_MAILBOX_WORDS] = { what->call, what->where, counts != NULL ? counts[peer] : what->count };
+        uint64_t mine[WEIR_MAILBOX_WORDS] = { what->call, what->where,
+                                              pieces != NULL ? pieces[peer].recv.bytes : what->count };
         const weir_batch words = { box, 16, 0, WEIR_MAILBOX_WORDS, WEIR_MAILBOX_WORDS, WEIR_MAILBOX_WORDS };
         uint64_t theirs[WEIR_MAILBOX_WORDS];
         if (peer == c->rank) {
@@ -619,7 +636,7 @@ WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const 
         }
         if (WEIR_UNLIKELY(((mine[0] ^ theirs[0]) | (mine[1] ^ theirs[1]) | (mine[2] ^ theirs[2])) != 0)) {
             return mailbox != 0     ? weir_collective_end_wait(c, peer, weir_collective_await_error(c->control))
-                   : counts != NULL ? WEIR_SLOW(weir_collective_differ(c->differences + peer, mine, theirs, c->control))
+                   : pieces != NULL ? WEIR_SLOW(weir_collective_differ(c->differences + peer, mine, theirs, c->control))
                                     : WEIR_SLOW(weir_collective_differ_first(c, peer, mine, theirs, flag));
         }
         if (ordered) {

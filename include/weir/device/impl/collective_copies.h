@@ -36,7 +36,7 @@ WEIR_FN uint64_t *weir_copies_word(const weir_dev_collective *c, uint32_t from, 
 WEIR_FN weir_status weir_copies_meet(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    return weir_slots_end(c, weir_slots_meet(c, &m->what, NULL, NULL, 1, coop));
+    return weir_slots_end(c, weir_slots_meet(c, &m->what, NULL, 1, coop));
 }
 
 /* Returns when each rank of `ranks`, one bit for each, has stored into its word in this rank's memory. */

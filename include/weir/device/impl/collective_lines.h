@@ -408,8 +408,8 @@ WEIR_FN void weir_lines_send(const weir_dev_collective *c, const weir_collective
             const uint32_t k = j % (width - 1);
             const uint32_t peer = weir_collective_peer(c, k);
             const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
-            const int64_t left = k + 1 < c->ranks ? weir_left(m->send_bytes[peer], at) : 0;
-            rest |= (uint32_t)!weir_line_load_words(data.of[j], m->send + m->send_at[peer] + at, left,
+            const int64_t left = k + 1 < c->ranks ? weir_left(m->pieces[peer].send.bytes, at) : 0;
+            rest |= (uint32_t)!weir_line_load_words(data.of[j], m->send + m->pieces[peer].send.at + at, left,
                                                     weir_line_flag(flag), walk->lane)
                     << j;
         }
@@ -419,7 +419,7 @@ WEIR_FN void weir_lines_send(const weir_dev_collective *c, const weir_collective
             const uint32_t k = j % (width - 1);
             const uint32_t peer = weir_collective_peer(c, k);
             const uint64_t line = i + j / (width - 1) * walk->stride + walk->mine;
-            if (k + 1 < c->ranks && m->send_bytes[peer] > line * WEIR_LINE_DATA && (rest >> j & 1) == 0) {
+            if (k + 1 < c->ranks && m->pieces[peer].send.bytes > line * WEIR_LINE_DATA && (rest >> j & 1) == 0) {
                 weir_arch_store_line(weir_line_at(c, peer, 0, flag, line), walk->lane, data.of[j]);
             }
         }
@@ -430,8 +430,8 @@ WEIR_FN void weir_lines_send(const weir_dev_collective *c, const weir_collective
             WEIR_ROLLED
             for (uint32_t k = 0; k + 1 < c->ranks; k++) {
                 const uint32_t peer = weir_collective_peer(c, k);
-                weir_line_send_data(weir_line_at(c, peer, 0, flag, line), m->send + m->send_at[peer] + at,
-                                    weir_left(m->send_bytes[peer], at), weir_line_flag(flag), walk->lane,
+                weir_line_send_data(weir_line_at(c, peer, 0, flag, line), m->send + m->pieces[peer].send.at + at,
+                                    weir_left(m->pieces[peer].send.bytes, at), weir_line_flag(flag), walk->lane,
                                     (rest >> (n * (width - 1) + k) & 1) != 0);
             }
         }
@@ -452,7 +452,7 @@ WEIR_FN weir_status weir_lines_receive(const weir_dev_collective *c, const weir_
         for (uint32_t j = 0; j < lines.count; j++) {
             const uint32_t from = weir_batch_rank(lines.skipped, width - 1, j);
             const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
-            mask |= (uint32_t)(from < c->ranks && from != left_out && m->recv_bytes[from] > at) << j;
+            mask |= (uint32_t)(from < c->ranks && from != left_out && m->pieces[from].recv.bytes > at) << j;
         }
         const weir_status status = weir_lines_await(c, &lines, mask, weir_line_flag(flag), walk->lane, &set);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
@@ -463,8 +463,8 @@ WEIR_FN weir_status weir_lines_receive(const weir_dev_collective *c, const weir_
             const uint32_t from = weir_batch_rank(lines.skipped, width - 1, j);
             const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
             if ((mask >> j & 1) != 0) {
-                weir_line_store_data(m->recv + m->recv_at[from] + at, weir_left(m->recv_bytes[from], at), set.of[j],
-                                     walk->lane);
+                weir_line_store_data(m->recv + m->pieces[from].recv.at + at, weir_left(m->pieces[from].recv.bytes, at),
+                                     set.of[j], walk->lane);
             }
         }
     }
@@ -485,7 +485,7 @@ WEIR_FN weir_status weir_move_lines(const weir_dev_collective *c, const weir_col
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     weir_lines_send(c, m, flag, width, &walk);
-    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, mailbox, 0, coop);
+    weir_collective_announce(c, &m->what, m->counted ? m->pieces : NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
     const weir_status status = weir_lines_agree(weir_collective_keep(c, m, flag, mailbox, coop), c->control);
     return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_lines_receive(c, m, 0, WEIR_NO_PEER, flag, width, &walk);

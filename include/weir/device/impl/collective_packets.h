@@ -12,17 +12,14 @@ typedef struct weir_collective_move {
     weir_collective_what what;
     const char *send;
     char *recv;
-    uint64_t send_at[WEIR_COLLECTIVE_RANKS];
-    uint64_t send_bytes[WEIR_COLLECTIVE_RANKS];
-    uint64_t recv_at[WEIR_COLLECTIVE_RANKS];
-    uint64_t recv_bytes[WEIR_COLLECTIVE_RANKS];
+    weir_collective_pieces pieces[WEIR_COLLECTIVE_RANKS];
     uint64_t send_range[WEIR_COLLECTIVE_RANKS]; /* for slots: weir_slots_range of each piece */
     uint64_t recv_range[WEIR_COLLECTIVE_RANKS];
-    uint64_t most;                          /* the largest of send_bytes and recv_bytes */
+    uint64_t most;                          /* bytes of the largest piece */
     uint64_t chunk;                         /* for slots: bytes of a round; for zero-copy: that a warp draws, or 0 */
     uint64_t peer_recv_at;                  /* for zero-copy: place of this rank's piece in the peers' recv, */
     char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* mapped here; NULL without */
-    uint32_t counted;                       /* send_bytes and recv_bytes are compared, not what.count */
+    uint32_t counted;                       /* the bytes of pieces are compared, not what.count */
     uint32_t in_place;                      /* received data overwrites sent data */
     uint32_t relay; /* 1 and the root of a broadcast whose ranks pass parts on (impl/collective_relay.h); 0: none */
     uint32_t reserved;
@@ -277,12 +274,12 @@ WEIR_FN weir_status weir_reduce_packets(const weir_dev_collective *c, const weir
 WEIR_FN weir_status weir_collective_keep(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
                                          uint32_t mailbox, weir_coop coop)
 {
-    const char *from = m->send + m->send_at[c->rank];
-    char *to = m->recv + m->recv_at[c->rank];
-    if (to != from && m->recv_bytes[c->rank] != 0) {
-        weir_copy(to, from, m->recv_bytes[c->rank], coop);
+    const char *from = m->send + m->pieces[c->rank].send.at;
+    char *to = m->recv + m->pieces[c->rank].recv.at;
+    if (to != from && m->pieces[c->rank].recv.bytes != 0) {
+        weir_copy(to, from, m->pieces[c->rank].recv.bytes, coop);
     }
-    return weir_collective_compare(c, &m->what, m->counted ? m->recv_bytes : NULL, flag, mailbox, 0, coop);
+    return weir_collective_compare(c, &m->what, m->counted ? m->pieces : NULL, flag, mailbox, 0, coop);
 }
 
 /* Prefetches the data that a thread sends first: byte `at` of the piece for each other rank, and at each further
@@ -293,8 +290,8 @@ WEIR_FN void weir_pieces_prefetch(const weir_dev_collective *c, const weir_colle
     WEIR_UNROLL
     for (uint32_t k = 0; k < width - 1; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
-        const uint64_t bytes = k + 1 < c->ranks ? m->send_bytes[peer] : 0;
-        weir_words_prefetch(m->send + m->send_at[peer], bytes, at, step, places);
+        const uint64_t bytes = k + 1 < c->ranks ? m->pieces[peer].send.bytes : 0;
+        weir_words_prefetch(m->send + m->pieces[peer].send.at, bytes, at, step, places);
     }
 }
 
@@ -310,13 +307,13 @@ WEIR_FN void weir_packets_send(const weir_dev_collective *c, const weir_collecti
         WEIR_UNROLL
         for (uint32_t k = 0; k < width - 1; k++) {
             const uint32_t peer = weir_collective_peer(c, k);
-            const uint64_t bytes = k + 1 < c->ranks ? m->send_bytes[peer] : 0;
-            weir_words_load(m->send + m->send_at[peer], bytes, 8 * i, 8 * stride, places, data[k]);
+            const uint64_t bytes = k + 1 < c->ranks ? m->pieces[peer].send.bytes : 0;
+            weir_words_load(m->send + m->pieces[peer].send.at, bytes, 8 * i, 8 * stride, places, data[k]);
         }
         WEIR_UNROLL
         for (uint32_t k = 0; k < width - 1; k++) {
             const uint32_t peer = weir_collective_peer(c, k);
-            const uint64_t bytes = k + 1 < c->ranks ? m->send_bytes[peer] : 0;
+            const uint64_t bytes = k + 1 < c->ranks ? m->pieces[peer].send.bytes : 0;
             WEIR_UNROLL
             for (uint32_t n = 0; n < places; n++) {
                 const uint64_t word = i + n * stride;
@@ -343,7 +340,7 @@ WEIR_FN weir_status weir_packets_receive(const weir_dev_collective *c, const wei
         for (uint32_t j = 0; j < batch.count; j++) {
             const uint32_t from = weir_batch_rank(batch.skipped, width - 1, j);
             const uint64_t at = 8 * (i + j / (width - 1) * stride);
-            mask |= (uint32_t)(from < c->ranks && m->recv_bytes[from] > at) << j;
+            mask |= (uint32_t)(from < c->ranks && m->pieces[from].recv.bytes > at) << j;
         }
         const weir_status status = weir_packets_await(c, &batch, mask, WEIR_NO_PEER, flag, data);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
@@ -354,7 +351,8 @@ WEIR_FN weir_status weir_packets_receive(const weir_dev_collective *c, const wei
             const uint32_t from = weir_batch_rank(batch.skipped, width - 1, j);
             const uint64_t at = 8 * (i + j / (width - 1) * stride);
             if ((mask >> j & 1) != 0) {
-                weir_word_store(m->recv + m->recv_at[from] + at, weir_left(m->recv_bytes[from], at), data[j]);
+                weir_word_store(m->recv + m->pieces[from].recv.at + at, weir_left(m->pieces[from].recv.bytes, at),
+                                data[j]);
             }
         }
     }
@@ -373,7 +371,7 @@ WEIR_FN weir_status weir_move_packets(const weir_dev_collective *c, const weir_c
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     weir_packets_send(c, m, flag, width, places, coop);
-    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, mailbox, 0, coop);
+    weir_collective_announce(c, &m->what, m->counted ? m->pieces : NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
     const weir_status status = weir_collective_keep(c, m, flag, mailbox, coop);
     return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_packets_receive(c, m, flag, width, places, coop);

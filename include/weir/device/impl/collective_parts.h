@@ -470,11 +470,11 @@ WEIR_FN uint32_t weir_parts_busy(const weir_dev_collective *c, const weir_collec
     if (aligns != 0) {
         const int own = weir_parts_round(p, c->rank, round, column).left > 0;
         const uint32_t others = one ? (own ? weir_collective_others(c) : 0)
-                                    : weir_slots_busy(c, p->bytes, p->range, round, p->chunk, column);
+                                    : weir_slots_busy(c, p->bytes, 1, p->range, round, p->chunk, column);
         return others | (uint32_t)own << c->rank;
     }
     if (!one) {
-        return weir_slots_busy(c, p->bytes, p->range, round, p->chunk, column);
+        return weir_slots_busy(c, p->bytes, 1, p->range, round, p->chunk, column);
     }
     return weir_parts_round(p, c->rank, round, column).left > 0 ? weir_collective_others(c) : 0;
 }
@@ -612,7 +612,7 @@ WEIR_FN weir_status weir_collective_gather_parts_slots(const weir_dev_collective
 {
     coop = weir_coop_blocks(coop);
     const int zero_copy = p->peer_recv[c->rank] != NULL;
-    weir_status status = weir_slots_meet(c, &p->what, NULL, NULL, zero_copy, coop);
+    weir_status status = weir_slots_meet(c, &p->what, NULL, zero_copy, coop);
     if (status == WEIR_OK) {
         status = zero_copy ? weir_parts_zero_copy(c, p, coop) : weir_parts_slots(c, p, 0, 0, 0, 0, coop);
     }
@@ -626,7 +626,7 @@ WEIR_FN weir_status weir_collective_reduce_parts_slots(const weir_dev_collective
                                                        uint32_t dtype, uint32_t op, uint32_t aligns, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    weir_status status = weir_slots_meet(c, &p->what, NULL, NULL, 0, coop);
+    weir_status status = weir_slots_meet(c, &p->what, NULL, 0, coop);
     if (status == WEIR_OK) {
         status = weir_parts_slots(c, p, 1, dtype, op, aligns, coop);
     }

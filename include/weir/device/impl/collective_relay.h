@@ -1,8 +1,8 @@
 /* weir/device/impl/collective_relay.h - a broadcast among three ranks or more whose ranks pass the data on.
  *
  * The root sends each byte once: every other rank gets a part of the data and passes it on to the rest. So the root's
- * links carry the data once, and not once for each rank. The move describes the parts: send_at and recv_at have the
- * place of each rank's part in the data, send_bytes and recv_bytes its length, and `most` the longest. The root has no
+ * links carry the data once, and not once for each rank. The move describes the parts: pieces have the place
+ * of each rank's part in the data, and its length, and `most` the longest. The root has no
  * part; its entries describe all data.
  *
  * By lines, the thread that receives a line passes it on before it stores the data.
@@ -34,7 +34,7 @@ WEIR_FN weir_status weir_relay_receive(const weir_dev_collective *c, const weir_
                                        uint32_t width, const weir_line_walk *walk)
 {
     const uint32_t root = weir_relay_root(m);
-    const uint64_t bytes = m->recv_bytes[c->rank];
+    const uint64_t bytes = m->pieces[c->rank].recv.bytes;
     WEIR_ROLLED
     for (uint64_t i = walk->first; i < weir_line_count(m->most); i += weir_batch_places(width) * walk->stride) {
         const weir_batch lines = weir_lines_batch(c, 0, flag, i + walk->mine, walk->stride, width);
@@ -65,7 +65,8 @@ WEIR_FN weir_status weir_relay_receive(const weir_dev_collective *c, const weir_
         for (uint32_t j = 0; j < lines.count; j++) {
             const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
             if ((mask >> j & 1) != 0) {
-                weir_line_store_data(m->recv + m->recv_at[c->rank] + at, weir_left(bytes, at), set.of[j], walk->lane);
+                weir_line_store_data(m->recv + m->pieces[c->rank].recv.at + at, weir_left(bytes, at), set.of[j],
+                                     walk->lane);
             }
         }
     }
@@ -128,14 +129,14 @@ typedef struct weir_relay_round {
 /* Bytes of the round of a rank's part. 0 or less: the part has ended. */
 WEIR_FN int64_t weir_relay_left(const weir_collective_move *m, const weir_relay_round *now, uint32_t rank)
 {
-    return weir_least(now->most, weir_left(m->recv_bytes[rank], now->at));
+    return weir_least(now->most, weir_left(m->pieces[rank].recv.bytes, now->at));
 }
 
 /* Where a part goes at `to`, from this rank. */
 WEIR_FN char *weir_relay_to(const weir_dev_collective *c, const weir_collective_move *m, const weir_relay_round *now,
                             uint32_t to, uint32_t part)
 {
-    return m->peer_recv[to] != NULL ? m->peer_recv[to] + m->recv_at[part] + now->at
+    return m->peer_recv[to] != NULL ? m->peer_recv[to] + m->pieces[part].recv.at + now->at
                                     : weir_slot_at(c, to, c->rank != weir_relay_root(m), now->round, now->column);
 }
 
@@ -154,7 +155,7 @@ WEIR_FN void weir_relay_store(const weir_dev_collective *c, const weir_collectiv
             const uint32_t part = is_root ? peer : c->rank;
             if ((to >> peer & 1) != 0) {
                 weir_slots_copy(weir_relay_to(c, m, now, peer, part) + done,
-                                data + (is_root ? m->recv_at[part] + now->at : 0) + done,
+                                data + (is_root ? m->pieces[part].recv.at + now->at : 0) + done,
                                 weir_least(turn, weir_relay_left(m, now, part) - done), coop);
             }
         }
@@ -170,7 +171,7 @@ WEIR_FN void weir_relay_take(const weir_dev_collective *c, const weir_collective
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
-        const uint64_t at = m->recv_at[peer] + now->at;
+        const uint64_t at = m->pieces[peer].recv.at + now->at;
         if ((from >> peer & 1) != 0) {
             weir_slots_copy(m->recv + at, data != NULL ? data + at : slots + peer * c->slot_bytes,
                             weir_relay_left(m, now, peer), coop);
@@ -193,7 +194,7 @@ WEIR_FN weir_status weir_relay_send_round(const weir_dev_collective *c, const we
     if (status != WEIR_OK) {
         return status;
     }
-    char *out = m->recv + m->recv_at[c->rank] + now->at;
+    char *out = m->recv + m->pieces[c->rank].recv.at + now->at;
     const char *in = zero_copy ? out : weir_slots_in(c, 0, now->round, now->column) + root * c->slot_bytes;
     weir_relay_store(c, m, now, in, coop);
     weir_collective_signal(c, WEIR_CELL_DATA, others, now->column, coop);
@@ -245,7 +246,7 @@ WEIR_FN weir_status weir_collective_relay_slots(const weir_dev_collective *c, co
     const weir_slots_duty duty = weir_relay_duty_of(zero_copy, coop);
     const uint64_t range = weir_slots_range(m->most, duty.columns);
     const uint64_t rounds = weir_slots_rounds(m->most, duty.column, duty.columns, m->chunk);
-    weir_status status = weir_slots_meet(c, &m->what, NULL, NULL, zero_copy, coop);
+    weir_status status = weir_slots_meet(c, &m->what, NULL, zero_copy, coop);
     WEIR_ROLLED
     for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
         weir_relay_round now;

@@ -425,7 +425,7 @@ WEIR_FN weir_status weir_slots_end(const weir_dev_collective *c, weir_status sta
  * kernels of the others did with their memory is then done, and this block may read and write that memory. The epoch is
  * loaded together with the words of weir_slots_begin. */
 WEIR_FN weir_status weir_slots_meet(const weir_dev_collective *c, const weir_collective_what *what,
-                                    const uint64_t *sends, const uint64_t *receives, int zero_copy, weir_coop coop)
+                                    const weir_collective_pieces *pieces, int zero_copy, weir_coop coop)
 {
     const uint32_t flag = weir_packet_flag(c->epoch);
     const weir_status begun = weir_slots_begin(c, coop);
@@ -433,9 +433,9 @@ WEIR_FN weir_status weir_slots_meet(const weir_dev_collective *c, const weir_col
         return begun;
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, zero_copy);
-    weir_collective_announce(c, what, sends, flag, mailbox, zero_copy, coop);
+    weir_collective_announce(c, what, pieces, flag, mailbox, zero_copy, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    const weir_status status = weir_collective_compare(c, what, receives, flag, mailbox, zero_copy, coop);
+    const weir_status status = weir_collective_compare(c, what, pieces, flag, mailbox, zero_copy, coop);
     return mailbox != WEIR_NO_MAILBOX ? weir_coop_agree(weir_coop_block(coop), c->control, status) : status;
 }
 
@@ -453,7 +453,7 @@ WEIR_FN weir_status weir_collective_reduce_zero_copy(const weir_dev_collective *
                                                      uint32_t dtype, uint32_t op, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    const weir_status status = weir_slots_meet(c, &r->what, NULL, NULL, 1, coop);
+    const weir_status status = weir_slots_meet(c, &r->what, NULL, 1, coop);
     if (status != WEIR_OK) {
         return weir_slots_end(c, status);
     }
@@ -489,16 +489,17 @@ WEIR_FN uint64_t weir_slots_piece(uint64_t bytes, uint64_t range, uint64_t round
     return at;
 }
 
-/* The peers to which this column sends data, or from which it receives data, in round `round`. */
-WEIR_FN uint32_t weir_slots_busy(const weir_dev_collective *c, const uint64_t *bytes, const uint64_t *ranges,
-                                 uint64_t round, uint64_t chunk, uint32_t column)
+/* The peers to which this column sends data, or from which it receives data, in round `round`. The bytes for each rank
+ * lie `step` words apart. */
+WEIR_FN uint32_t weir_slots_busy(const weir_dev_collective *c, const uint64_t *bytes, uint32_t step,
+                                 const uint64_t *ranges, uint64_t round, uint64_t chunk, uint32_t column)
 {
     uint32_t mask = 0;
     WEIR_UNROLL
     for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
         int64_t left = 0;
         if (k < c->ranks && k != c->rank) {
-            (void)weir_slots_piece(bytes[k], ranges[k], round, chunk, column, &left);
+            (void)weir_slots_piece(bytes[k * step], ranges[k], round, chunk, column, &left);
         }
         mask |= (uint32_t)(left > 0) << k;
     }
@@ -516,8 +517,9 @@ WEIR_FN void weir_slots_send(const weir_dev_collective *c, const weir_collective
             const uint32_t peer = weir_slots_peer(c, k, column);
             int64_t left;
             const uint64_t at =
-                weir_slots_piece(m->send_bytes[peer], m->send_range[peer], round, m->chunk, column, &left) + done;
-            weir_slots_copy(weir_slot_at(c, peer, 0, round, column) + done, m->send + m->send_at[peer] + at,
+                weir_slots_piece(m->pieces[peer].send.bytes, m->send_range[peer], round, m->chunk, column, &left) +
+                done;
+            weir_slots_copy(weir_slot_at(c, peer, 0, round, column) + done, m->send + m->pieces[peer].send.at + at,
                             weir_least((int64_t)turn, left - (int64_t)done), coop);
         }
     }
@@ -527,8 +529,8 @@ WEIR_FN void weir_slots_send(const weir_dev_collective *c, const weir_collective
 WEIR_FN void weir_slots_keep_bytes(const weir_dev_collective *c, const weir_collective_move *m, uint64_t at,
                                    int64_t bytes, weir_coop coop)
 {
-    const char *from = m->send + m->send_at[c->rank];
-    char *to = m->recv + m->recv_at[c->rank];
+    const char *from = m->send + m->pieces[c->rank].send.at;
+    char *to = m->recv + m->pieces[c->rank].recv.at;
     if (to != from) {
         weir_slots_copy(to + at, from + at, bytes, coop);
     }
@@ -542,7 +544,7 @@ WEIR_FN void weir_slots_keep(const weir_dev_collective *c, const weir_collective
 {
     int64_t left;
     const uint64_t at =
-        weir_slots_piece(m->recv_bytes[c->rank], m->recv_range[c->rank], round, m->chunk, column, &left);
+        weir_slots_piece(m->pieces[c->rank].recv.bytes, m->recv_range[c->rank], round, m->chunk, column, &left);
     const int64_t half = divides ? left / 2 / 128 * 128 : 0;
     weir_slots_keep_bytes(c, m, second ? at + (uint64_t)half : at, second ? left - half : half, coop);
 }
@@ -555,8 +557,9 @@ WEIR_FN void weir_slots_take(const weir_dev_collective *c, const weir_collective
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
         int64_t left;
-        const uint64_t at = weir_slots_piece(m->recv_bytes[peer], m->recv_range[peer], round, m->chunk, column, &left);
-        weir_slots_copy(m->recv + m->recv_at[peer] + at, in + peer * c->slot_bytes, left, coop);
+        const uint64_t at =
+            weir_slots_piece(m->pieces[peer].recv.bytes, m->recv_range[peer], round, m->chunk, column, &left);
+        weir_slots_copy(m->recv + m->pieces[peer].recv.at + at, in + peer * c->slot_bytes, left, coop);
     }
 }
 
@@ -566,7 +569,7 @@ WEIR_FN int weir_slots_receives(const weir_dev_collective *c, const weir_collect
     int some = 0;
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
-        some |= m->recv_bytes[weir_collective_peer(c, k)] != 0;
+        some |= m->pieces[weir_collective_peer(c, k)].recv.bytes != 0;
     }
     return some;
 }
@@ -583,17 +586,20 @@ WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_col
     weir_status status = WEIR_OK;
     for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
         if (duty.sends && i >= 2) {
-            uint32_t to = weir_slots_busy(c, m->send_bytes, m->send_range, i - 2, m->chunk, column);
+            uint32_t to =
+                weir_slots_busy(c, &m->pieces[0].send.bytes, WEIR_PIECES_WORDS, m->send_range, i - 2, m->chunk, column);
             status = weir_collective_wait(c, WEIR_CELL_TAKEN, to, column, coop);
         }
         if (duty.sends && i < rounds && status == WEIR_OK) {
-            uint32_t to = weir_slots_busy(c, m->send_bytes, m->send_range, i, m->chunk, column);
+            uint32_t to =
+                weir_slots_busy(c, &m->pieces[0].send.bytes, WEIR_PIECES_WORDS, m->send_range, i, m->chunk, column);
             weir_slots_send(c, m, i, column, coop);
             weir_collective_signal(c, WEIR_CELL_DATA, to | self, column, coop);
             weir_slots_keep(c, m, i, column, divides, 0, coop);
         }
         if (duty.takes && i >= 1 && i <= rounds && status == WEIR_OK) {
-            uint32_t from = weir_slots_busy(c, m->recv_bytes, m->recv_range, i - 1, m->chunk, column);
+            uint32_t from =
+                weir_slots_busy(c, &m->pieces[0].recv.bytes, WEIR_PIECES_WORDS, m->recv_range, i - 1, m->chunk, column);
             weir_slots_keep(c, m, i - 1, column, divides, 1, coop);
             status = weir_collective_wait(c, WEIR_CELL_DATA, from | self, column, coop);
             if (status == WEIR_OK) {
@@ -609,9 +615,10 @@ WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_col
 WEIR_FN int weir_zero_copy_spreads(const weir_dev_collective *c, const weir_collective_move *m)
 {
     const uint32_t own = c->rank;
-    int same = m->recv + m->recv_at[own] != m->send + m->send_at[own];
+    int same = m->recv + m->pieces[own].recv.at != m->send + m->pieces[own].send.at;
     for (uint32_t k = 0; k < c->ranks; k++) {
-        same &= k == own || (m->send_at[k] == m->send_at[own] && m->send_bytes[k] == m->recv_bytes[own]);
+        same &= k == own || (m->pieces[k].send.at == m->pieces[own].send.at &&
+                             m->pieces[k].send.bytes == m->pieces[own].recv.bytes);
     }
     return same;
 }
@@ -619,7 +626,7 @@ WEIR_FN int weir_zero_copy_spreads(const weir_dev_collective *c, const weir_coll
 /* Where this rank's piece goes at `to`. */
 WEIR_FN char *weir_zero_copy_place(const weir_dev_collective *c, const weir_collective_move *m, uint32_t to)
 {
-    return to == c->rank ? m->recv + m->recv_at[to] : m->peer_recv[to] + m->peer_recv_at;
+    return to == c->rank ? m->recv + m->pieces[to].recv.at : m->peer_recv[to] + m->peer_recv_at;
 }
 
 /* Stores a thread's units of 16 bytes, `step` bytes apart, to byte `at` of this rank's piece at all ranks, the
@@ -644,7 +651,7 @@ WEIR_FN void weir_zero_copy_store(const weir_dev_collective *c, const weir_colle
 WEIR_FN void weir_zero_copy_spread(const weir_dev_collective *c, const weir_collective_move *m, uint64_t at,
                                    int64_t bytes, weir_coop coop)
 {
-    const char *from = m->send + m->send_at[c->rank] + at;
+    const char *from = m->send + m->pieces[c->rank].send.at + at;
     const int64_t step = (int64_t)coop.block_size * 16;
     uintptr_t ends = (uintptr_t)from | (uintptr_t)bytes;
     WEIR_ROLLED
@@ -683,8 +690,8 @@ WEIR_FN void weir_zero_copy_spread(const weir_dev_collective *c, const weir_coll
 WEIR_FN weir_status weir_collective_spread(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    const uint64_t piece = m->recv_bytes[c->rank];
-    const weir_status status = weir_slots_meet(c, &m->what, NULL, NULL, 1, coop);
+    const uint64_t piece = m->pieces[c->rank].recv.bytes;
+    const weir_status status = weir_slots_meet(c, &m->what, NULL, 1, coop);
     if (status != WEIR_OK) {
         return weir_slots_end(c, status);
     }
@@ -719,7 +726,7 @@ WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir
     const uint64_t range = weir_slots_range(m->most, few ? coop.blocks : half.columns);
     const uint64_t first = column * range;
     const uint64_t turn = weir_slots_turn(c, WEIR_ARCH_PEER_PIECE, range);
-    const int64_t kept = weir_least((int64_t)range, weir_left(m->recv_bytes[c->rank], first));
+    const int64_t kept = weir_least((int64_t)range, weir_left(m->pieces[c->rank].recv.bytes, first));
     const int sends = few || half.sends;
     WEIR_ROLLED
     for (uint64_t done = 0; done < range && sends; done += turn) {
@@ -728,8 +735,8 @@ WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir
             const uint32_t peer = weir_slots_peer(c, k, column);
             const uint64_t at = first + done;
             const int64_t most = weir_least((int64_t)turn, (int64_t)(range - done));
-            weir_slots_copy(weir_zero_copy_place(c, m, peer) + at, m->send + m->send_at[peer] + at,
-                            weir_least(most, weir_left(m->send_bytes[peer], at)), coop);
+            weir_slots_copy(weir_zero_copy_place(c, m, peer) + at, m->send + m->pieces[peer].send.at + at,
+                            weir_least(most, weir_left(m->pieces[peer].send.bytes, at)), coop);
         }
     }
     if (sends) {
@@ -752,9 +759,9 @@ WEIR_FN weir_status weir_zero_copy_draw(const weir_dev_collective *c, const weir
     while (weir_draws_next(c, &draws, coop, &n)) {
         const uint32_t to = (c->rank + 1 + (uint32_t)(n % c->ranks)) % c->ranks;
         const uint64_t at = n / c->ranks * m->chunk;
-        const uint64_t piece = to == c->rank ? m->recv_bytes[to] : m->send_bytes[to];
+        const uint64_t piece = to == c->rank ? m->pieces[to].recv.bytes : m->pieces[to].send.bytes;
         const int64_t left = weir_least((int64_t)m->chunk, weir_left(piece, at));
-        const char *from = m->send + m->send_at[to];
+        const char *from = m->send + m->pieces[to].send.at;
         char *out = weir_zero_copy_place(c, m, to);
         if (left > 0 && out != from) {
             weir_copy(out + at, from + at, (uint64_t)left, warp);
@@ -769,8 +776,7 @@ WEIR_FN weir_status weir_collective_move_slots(const weir_dev_collective *c, con
 {
     coop = weir_coop_blocks(coop);
     const int zero_copy = m->peer_recv[c->rank] != NULL;
-    weir_status status = weir_slots_meet(c, &m->what, m->counted ? m->send_bytes : NULL,
-                                         m->counted ? m->recv_bytes : NULL, zero_copy, coop);
+    weir_status status = weir_slots_meet(c, &m->what, m->counted ? m->pieces : NULL, zero_copy, coop);
     if (status == WEIR_OK) {
         status = !zero_copy      ? weir_slots_move(c, m, coop)
                  : m->chunk == 0 ? weir_zero_copy_move(c, m, coop)
