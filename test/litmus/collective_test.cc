@@ -326,22 +326,22 @@ template <uint32_t N> struct AnyCalls {
         d.chunk = 128;
         d.count = PARTS;
         d.stride = 2 + N;
+        d.dtype = WEIR_U64;
         d.op = WEIR_SUM;
         for (uint32_t part = 0; part < PARTS; part++) {
             uint64_t *row = d.words + part * d.stride;
             row[0] = reinterpret_cast<uintptr_t>(in[r] + part * PART);
             row[1] = reinterpret_cast<uintptr_t>(out[r] + part * PART);
-            d.dtypes[part] = WEIR_U64;
             for (uint32_t k = 0; k < N; k++) {
                 const uint64_t bytes = 8 * call.extents[part][k];
                 const uint64_t room = (bytes + WEIR_PARTS_UNIT - 1) / WEIR_PARTS_UNIT * WEIR_PARTS_UNIT;
-                row[2 + k] = before(call, part, k) << 32 | (d.bytes[k] + room - bytes);
-                d.bytes[k] += room;
+                row[2 + k] = before(call, part, k) << 32 | (d.of[k].bytes + room - bytes);
+                d.of[k].bytes += room;
             }
         }
         for (uint32_t k = 0; k < N; k++) {
-            d.range[k] = weir_slots_range(d.bytes[k], 1);
-            d.most = d.bytes[k] > d.most ? d.bytes[k] : d.most;
+            d.range[k] = weir_slots_range(d.of[k].bytes, 1);
+            d.most = d.of[k].bytes > d.most ? d.of[k].bytes : d.most;
             d.peer_recv[k] = call.form == REGISTERED ? reinterpret_cast<char *>(out[k]) : nullptr;
         }
         if (call.form == LINES) {

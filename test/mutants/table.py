@@ -1693,7 +1693,7 @@ MUTANTS = [
            "the ranks of a part that is reduced compare a reduce",
            collective("CollectiveParts", "DifferentPartsAreAMismatch")),
     Mutant("parts-line", DEVICE + "impl/collective_parts_lines.h", "weir_parts_join_line", "width, piece.dtype, p->op",
-           "width, p->dtypes[0], p->op", "all words of a line have the type of the first part",
+           "width, weir_parts_dtype(p, 0), p->op", "all words of a line have the type of the first part",
            collective("CollectiveParts", "RandomByLines")),
     Mutant("parts-guess", DEVICE + "impl/collective_parts.h", "weir_parts_find", "near--;", "break;",
            "a guess that is one part too high stays", collective("CollectiveParts", "RandomByLines")),

@@ -166,27 +166,22 @@ static bool aligns(const weir_collective_parts *p, uint32_t rank, uint32_t ranks
         misaligned += !sends && receives ? piece.bytes : 0;
     }
     for (uint32_t k = 0; k < ranks; k++) {
-        others += k != rank ? p->bytes[k] : 0;
+        others += k != rank ? p->of[k].bytes : 0;
     }
-    return ranks > 1 && misaligned > p->bytes[rank] / 2 && others < p->bytes[rank];
+    return ranks > 1 && misaligned > p->of[rank].bytes / 2 && others < p->of[rank].bytes;
 }
 
 /* The kernel that joins the parts by slots. */
 static uint32_t joining_kernel(const weir_collective *collective, const weir_collective_parts *p)
 {
-    for (uint32_t i = 1; i < p->count; i++) {
-        if (p->dtypes[i] != p->dtypes[0]) {
-            return WEIRI_PARTS_REDUCE_SLOTS;
-        }
-    }
     if (p->op != WEIR_SUM) {
         return WEIRI_PARTS_REDUCE_SLOTS;
     }
     const bool aligned = !aligns(p, collective->device.rank, collective->device.ranks);
-    return p->dtypes[0] == WEIR_F16    ? (aligned ? WEIRI_PARTS_SUM_F16 : WEIRI_PARTS_ALIGN_F16)
-           : p->dtypes[0] == WEIR_BF16 ? (aligned ? WEIRI_PARTS_SUM_BF16 : WEIRI_PARTS_ALIGN_BF16)
-           : p->dtypes[0] == WEIR_F32  ? (aligned ? WEIRI_PARTS_SUM_F32 : WEIRI_PARTS_ALIGN_F32)
-                                       : WEIRI_PARTS_REDUCE_SLOTS;
+    return p->dtype == WEIR_F16    ? (aligned ? WEIRI_PARTS_SUM_F16 : WEIRI_PARTS_ALIGN_F16)
+           : p->dtype == WEIR_BF16 ? (aligned ? WEIRI_PARTS_SUM_BF16 : WEIRI_PARTS_ALIGN_BF16)
+           : p->dtype == WEIR_F32  ? (aligned ? WEIRI_PARTS_SUM_F32 : WEIRI_PARTS_ALIGN_F32)
+                                   : WEIRI_PARTS_REDUCE_SLOTS;
 }
 
 weir_status weiri_launch_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args)

@@ -159,7 +159,7 @@ weir_status weiri_local_parts(const weir_collective *collective, const weiri_ste
     p->what.where = 0;
     p->chunk = chunk_of(collective->now->slot_bytes, p->most, step->call.blocks, CHUNK_ROUNDS);
     for (uint32_t k = 0; k < collective->device.ranks; k++) {
-        p->range[k] = weir_slots_range(p->bytes[k], weir_slots_columns(step->call.blocks));
+        p->range[k] = weir_slots_range(p->of[k].bytes, weir_slots_columns(step->call.blocks));
     }
     if (step->recv != NULL) {
         p->base = (char *)weir_memory_pointer(step->recv->local);

@@ -170,10 +170,10 @@ static bool is_narrow(const weir_collective_parts *p, const weir_part *part, uin
 {
     for (uint32_t k = 0; k < ranks; k++) {
         const weir_extent extent = part->extents[k];
-        if (extent.count != 0 && (extent.at > UINT32_MAX || p->bytes[k] > UINT32_MAX)) {
+        if (extent.count != 0 && (extent.at > UINT32_MAX || p->of[k].bytes > UINT32_MAX)) {
             return false;
         }
-        if (p->bytes[k] + room_of(extent.count, weir_dtype_bytes(part->dtype)) > UINT32_MAX) {
+        if (p->of[k].bytes + room_of(extent.count, weir_dtype_bytes(part->dtype)) > UINT32_MAX) {
             return false;
         }
     }
@@ -190,17 +190,19 @@ static void add_row(weir_collective_parts *p, const weir_part *part, uint32_t ra
         const weir_extent extent = part->extents[k];
         const uint64_t room = room_of(extent.count, element);
         const uint64_t at = extent.count != 0 ? extent.at : 0;
-        const uint64_t place = p->bytes[k] + (room - extent.count * element);
+        const uint64_t place = p->of[k].bytes + (room - extent.count * element);
         if (p->wide) {
             row[2 + 2 * k] = at;
             row[3 + 2 * k] = place;
         } else {
             row[2 + k] = at << 32 | place;
         }
-        p->bytes[k] += room;
-        p->most = p->bytes[k] > p->most ? p->bytes[k] : p->most;
+        p->of[k].bytes += room;
+        p->most = p->of[k].bytes > p->most ? p->of[k].bytes : p->most;
     }
-    p->dtypes[p->count++] = (uint8_t)part->dtype;
+    p->dtype = p->count == 0 || p->dtype == part->dtype ? (uint32_t)part->dtype : WEIR_DTYPES;
+    p->dtypes[p->count / 2] |= (uint8_t)((uint32_t)part->dtype << p->count % 2 * 4);
+    p->count++;
 }
 
 static bool is_full(const weir_collective_parts *p)
@@ -212,13 +214,14 @@ static bool is_full(const weir_collective_parts *p)
 static void set_density(weir_collective_parts *p, uint32_t ranks)
 {
     for (uint32_t k = 0; k < ranks; k++) {
-        p->density[k] = p->bytes[k] != 0 && !p->wide ? (float)p->count / (float)(p->bytes[k] / WEIR_PARTS_UNIT) : 0;
+        const uint64_t bytes = p->of[k].bytes;
+        p->of[k].density = bytes != 0 && !p->wide ? (float)p->count / (float)(bytes / WEIR_PARTS_UNIT) : 0;
         for (uint32_t i = 0; i < p->count; i++) {
-            const uint64_t end = i + 1 < p->count ? weir_parts_begin(p, i + 1, k) : p->bytes[k];
+            const uint64_t end = i + 1 < p->count ? weir_parts_begin(p, i + 1, k) : bytes;
             const uint32_t least = weir_parts_guess(p, k, weir_parts_begin(p, i, k));
             const uint32_t most = end != 0 ? weir_parts_guess(p, k, end - 1) : 0;
             if (least + 1 < i || most > i + 1) {
-                p->density[k] = 0;
+                p->of[k].density = 0;
                 break;
             }
         }

@@ -14,23 +14,37 @@
 #define WEIR_PARTS_WORDS 416u
 #define WEIR_PARTS_UNIT 16u
 
+WEIR_STATIC_ASSERT(WEIR_DTYPES < 16, "a type takes 4 bits");
+
+/* The sequence of a rank. */
+typedef struct weir_parts_sequence {
+    uint64_t bytes;
+    float density; /* parts for each unit; 0: no guesses */
+    uint32_t reserved;
+} weir_parts_sequence;
+
+#define WEIR_SEQUENCE_WORDS 2u
+
+WEIR_STATIC_ASSERT(sizeof(weir_parts_sequence) == 8 * WEIR_SEQUENCE_WORDS, "a sequence has so many words");
+
 /* The parts of a launch. The row of a part has `stride` words: send; recv; and for each rank the first element of its
  * extent and the place of the part in its sequence. The place is the first byte, plus the bytes that follow the
  * elements up to the next part, which are fewer than 16. Both numbers are one word, or two if the launch is `wide`. */
 typedef struct weir_collective_parts {
-    weir_collective_what what;
-    char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* for zero-copy: mappings of `base` here; NULL without */
-    char *base;
-    uint64_t bytes[WEIR_COLLECTIVE_RANKS]; /* of each rank's sequence */
-    uint64_t range[WEIR_COLLECTIVE_RANKS]; /* for slots: weir_slots_range of each */
-    uint64_t most;                         /* the largest of bytes */
-    uint64_t chunk;                        /* for slots: bytes of a round */
-    float density[WEIR_COLLECTIVE_RANKS];  /* parts for each unit of a rank's sequence; 0: no guesses */
     uint32_t count;
     uint32_t stride;
     uint32_t wide;
+    uint32_t dtype; /* of all parts; WEIR_DTYPES if they differ */
     uint32_t op;
-    uint8_t dtypes[WEIR_PARTS_MOST];
+    uint32_t reserved;
+    uint64_t most;  /* bytes of the longest sequence */
+    uint64_t chunk; /* for slots: bytes of a round */
+    char *base;
+    weir_parts_sequence of[WEIR_COLLECTIVE_RANKS];
+    weir_collective_what what;
+    uint64_t range[WEIR_COLLECTIVE_RANKS];  /* for slots: weir_slots_range of each sequence */
+    char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* for zero-copy: mappings of `base` here; NULL without */
+    uint8_t dtypes[WEIR_PARTS_MOST / 2];    /* if they differ: of two parts each, in 4 bits */
     uint64_t words[WEIR_PARTS_WORDS];
 } weir_collective_parts;
 
@@ -42,6 +56,11 @@ typedef struct weir_parts_piece {
     uint64_t bytes;
     uint32_t dtype;
 } weir_parts_piece;
+
+WEIR_FN uint32_t weir_parts_dtype(const weir_collective_parts *p, uint32_t part)
+{
+    return p->dtype != WEIR_DTYPES ? p->dtype : p->dtypes[part / 2] >> part % 2 * 4 & 15u;
+}
 
 WEIR_FN uint64_t weir_parts_place(const weir_collective_parts *p, uint32_t part, uint32_t rank)
 {
@@ -60,9 +79,9 @@ WEIR_FN weir_parts_piece weir_parts_piece_of(const weir_collective_parts *p, uin
     const uint64_t *row = p->words + (uint64_t)part * p->stride;
     const uint64_t place = weir_parts_place(p, part, rank);
     const uint64_t first = p->wide ? row[2 + 2 * rank] : row[2 + rank] >> 32;
-    const uint64_t end = part + 1 < p->count ? weir_parts_begin(p, part + 1, rank) : p->bytes[rank];
+    const uint64_t end = part + 1 < p->count ? weir_parts_begin(p, part + 1, rank) : p->of[rank].bytes;
     weir_parts_piece piece;
-    piece.dtype = p->dtypes[part];
+    piece.dtype = weir_parts_dtype(p, part);
     piece.begin = place / WEIR_PARTS_UNIT * WEIR_PARTS_UNIT;
     piece.bytes = end - place;
     piece.send = (const char *)(uintptr_t)row[0];
@@ -88,7 +107,7 @@ WEIR_FN uint32_t weir_parts_forward(const weir_collective_parts *p, uint32_t ran
 /* A likely part of byte `at`, which is below 4 GiB: wide launches have no guesses. */
 WEIR_FN uint32_t weir_parts_guess(const weir_collective_parts *p, uint32_t rank, uint64_t at)
 {
-    const uint32_t guess = (uint32_t)((float)(uint32_t)(at / WEIR_PARTS_UNIT) * p->density[rank]);
+    const uint32_t guess = (uint32_t)((float)(uint32_t)(at / WEIR_PARTS_UNIT) * p->of[rank].density);
     return guess < p->count ? guess : p->count - 1;
 }
 
@@ -96,7 +115,7 @@ WEIR_FN uint32_t weir_parts_guess(const weir_collective_parts *p, uint32_t rank,
  * among 64 parts made an allgather of 1 MiB 3 us longer than one of one part. */
 WEIR_FN uint32_t weir_parts_find(const weir_collective_parts *p, uint32_t rank, uint64_t at)
 {
-    if (p->count > 1 && p->density[rank] != 0) {
+    if (p->count > 1 && p->of[rank].density != 0) {
         uint32_t near = weir_parts_guess(p, rank, at);
         WEIR_ROLLED
         while (weir_parts_begin(p, near, rank) > at) {
@@ -144,7 +163,7 @@ WEIR_FN weir_parts_piece weir_parts_at_word(const weir_collective_parts *p, uint
 WEIR_FN void weir_parts_spread(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
                                uint32_t width, weir_coop coop)
 {
-    const uint64_t words = p->bytes[c->rank] / 8;
+    const uint64_t words = p->of[c->rank].bytes / 8;
     for (uint64_t i = coop.rank; i < words; i += coop.size) {
         int64_t left;
         const weir_parts_piece piece = weir_parts_at_word(p, c->rank, i, 0, &left);
@@ -167,14 +186,14 @@ WEIR_FN weir_status weir_parts_take(const weir_dev_collective *c, const weir_col
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
-        const uint64_t words = p->bytes[peer] / 8;
+        const uint64_t words = p->of[peer].bytes / 8;
         WEIR_ROLLED
         for (; i < words; i += coop.size) {
             int64_t left;
             const weir_parts_piece piece = weir_parts_at_word(p, peer, i, 0, &left);
             uint64_t data[WEIR_COLLECTIVE_RANKS];
             if (left > 0) {
-                const weir_batch packet = { in + peer * c->packet_room + 16 * i, 0, 0, 1, 1, 1 };
+                const weir_batch packet = { in + (uint64_t)peer * c->packet_room + 16 * i, 0, 0, 1, 1, 1 };
                 const weir_status status = weir_packets_await(c, &packet, 1, peer, flag, data);
                 if (WEIR_UNLIKELY(status != WEIR_OK)) {
                     return status;
@@ -195,7 +214,7 @@ WEIR_FN void weir_parts_scatter(const weir_dev_collective *c, const weir_collect
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
-        const uint64_t words = p->bytes[peer] / 8;
+        const uint64_t words = p->of[peer].bytes / 8;
         WEIR_ROLLED
         for (; i < words; i += coop.size) {
             int64_t left;
@@ -252,7 +271,7 @@ WEIR_FN weir_status weir_parts_join(const weir_dev_collective *c, const weir_col
                                     uint32_t width, weir_coop coop)
 {
     const char *in = weir_packets_in(c, 0, flag);
-    const uint64_t words = p->bytes[c->rank] / 8;
+    const uint64_t words = p->of[c->rank].bytes / 8;
     for (uint64_t i = coop.rank; i < words; i += coop.size) {
         int64_t left;
         const weir_parts_piece piece = weir_parts_at_word(p, c->rank, i, 1, &left);
@@ -335,7 +354,7 @@ WEIR_FN weir_parts_range weir_parts_round(const weir_collective_parts *p, uint32
 {
     weir_parts_range range;
     range.rank = rank;
-    range.at = weir_slots_piece(p->bytes[rank], p->range[rank], round, p->chunk, column, &range.left);
+    range.at = weir_slots_piece(p->of[rank].bytes, p->range[rank], round, p->chunk, column, &range.left);
     return range;
 }
 
@@ -469,12 +488,13 @@ WEIR_FN uint32_t weir_parts_busy(const weir_dev_collective *c, const weir_collec
 {
     if (aligns != 0) {
         const int own = weir_parts_round(p, c->rank, round, column).left > 0;
-        const uint32_t others = one ? (own ? weir_collective_others(c) : 0)
-                                    : weir_slots_busy(c, p->bytes, 1, p->range, round, p->chunk, column);
+        const uint32_t others =
+            one ? (own ? weir_collective_others(c) : 0)
+                : weir_slots_busy(c, &p->of[0].bytes, WEIR_SEQUENCE_WORDS, p->range, round, p->chunk, column);
         return others | (uint32_t)own << c->rank;
     }
     if (!one) {
-        return weir_slots_busy(c, p->bytes, 1, p->range, round, p->chunk, column);
+        return weir_slots_busy(c, &p->of[0].bytes, WEIR_SEQUENCE_WORDS, p->range, round, p->chunk, column);
     }
     return weir_parts_round(p, c->rank, round, column).left > 0 ? weir_collective_others(c) : 0;
 }
@@ -585,7 +605,7 @@ WEIR_FN weir_status weir_parts_zero_copy(const weir_dev_collective *c, const wei
     weir_parts_range range;
     range.rank = c->rank;
     range.at = duty.column * each;
-    range.left = weir_least((int64_t)each, weir_left(p->bytes[c->rank], range.at));
+    range.left = weir_least((int64_t)each, weir_left(p->of[c->rank].bytes, range.at));
     if (duty.takes) {
         weir_parts_copy(p, &range, 0, WEIR_PARTS_KEEP, NULL, coop);
     }

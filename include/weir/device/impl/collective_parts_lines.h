@@ -83,7 +83,7 @@ WEIR_FN uint32_t weir_parts_reach(const weir_dev_collective *c, const weir_colle
     WEIR_UNROLL
     for (uint32_t j = 0; j < width - 1; j++) {
         const uint32_t from = weir_batch_rank(c->rank, width - 1, j);
-        mask &= ~((uint32_t)(p->bytes[from] <= line * WEIR_LINE_DATA) << j);
+        mask &= ~((uint32_t)(p->of[from].bytes <= line * WEIR_LINE_DATA) << j);
     }
     return mask;
 }
@@ -92,7 +92,7 @@ WEIR_FN uint32_t weir_parts_reach(const weir_dev_collective *c, const weir_colle
 WEIR_FN void weir_parts_spread_line(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
                                     uint64_t line, uint32_t lane)
 {
-    const int there = p->bytes[c->rank] > line * WEIR_LINE_DATA;
+    const int there = p->of[c->rank].bytes > line * WEIR_LINE_DATA;
     weir_vec16 data[WEIR_ARCH_LINE_PARTS];
     weir_parts_words words;
     if (there) {
@@ -137,7 +137,7 @@ WEIR_FN void weir_parts_scatter_line(const weir_dev_collective *c, const weir_co
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
-        const int there = p->bytes[peer] > line * WEIR_LINE_DATA;
+        const int there = p->of[peer].bytes > line * WEIR_LINE_DATA;
         weir_vec16 data[WEIR_ARCH_LINE_PARTS];
         if (there) {
             weir_parts_words words;
@@ -152,7 +152,7 @@ WEIR_FN void weir_parts_scatter_line(const weir_dev_collective *c, const weir_co
 WEIR_FN weir_status weir_parts_join_line(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
                                          uint64_t line, uint32_t lane, uint32_t width)
 {
-    const int there = p->bytes[c->rank] > line * WEIR_LINE_DATA;
+    const int there = p->of[c->rank].bytes > line * WEIR_LINE_DATA;
     const weir_batch lines = weir_parts_batch(weir_lines_batch(c, 0, flag, line, 0, width));
     weir_parts_words words;
     weir_vec16 own[WEIR_ARCH_LINE_PARTS];
