@@ -149,8 +149,8 @@ TEST(DeviceParts, WaitForTheReportOfAnotherBlockIsRecorded)
     weir_coop one = {};
     one.size = one.block_size = one.blocks = 1;
     const uint32_t flag = 0x80000001u;
-    const weir_collective_what mine = { 5, 0, 9 };
-    const weir_collective_what theirs = { 6, 0, 9 };
+    const weir_collective_what mine = { 5, 9, 0 };
+    const weir_collective_what theirs = { 6, 9, 0 };
     weir_collective_announce(&peer, &theirs, nullptr, flag, 1, 0, one);
     EXPECT_EQ(weir_collective_compare(&c, &mine, nullptr, flag, 1, 0, one), WEIR_ERR_TIMEOUT);
     EXPECT_EQ(control.error_status, WEIR_ERR_TIMEOUT);
@@ -203,9 +203,9 @@ struct Three {
 TEST(DeviceParts, TheFirstRankThatDiffersIsRecorded)
 {
     Three t;
-    t.call(0, { 5, 0, 9 });
-    t.call(1, { 5, 0, 8 });
-    EXPECT_EQ(t.compare({ 5, 0, 7 }), WEIR_ERR_MISMATCH);
+    t.call(0, { 5, 9, 0 });
+    t.call(1, { 5, 8, 0 });
+    EXPECT_EQ(t.compare({ 5, 7, 0 }), WEIR_ERR_MISMATCH);
     EXPECT_EQ(t.differences[2].found, 1u);
     EXPECT_EQ(t.differences[2].first, 1u + 1);
     EXPECT_TRUE(Three::is(t.differences[2].mine, 5, 8));
@@ -217,9 +217,9 @@ TEST(DeviceParts, TheFirstRankThatDiffersIsRecorded)
 TEST(DeviceParts, ACountIsADifferenceForARankOfAnotherOperation)
 {
     Three t;
-    t.call(0, { 5, 0, 9 });
-    t.call(1, { 5, 0, 8 });
-    EXPECT_EQ(t.compare({ 6, 0, 9 }), WEIR_ERR_MISMATCH);
+    t.call(0, { 5, 9, 0 });
+    t.call(1, { 5, 8, 0 });
+    EXPECT_EQ(t.compare({ 6, 9, 0 }), WEIR_ERR_MISMATCH);
     EXPECT_EQ(t.differences[2].first, 1u + 1);
     EXPECT_TRUE(Three::is(t.differences[2].mine, 5, 8));
 }
@@ -233,7 +233,7 @@ TEST(DeviceParts, CountsOfAnotherOperationDoNotDiffer)
     pieces[1][2].send.bytes = 8;
     t.call(0, { 6 | WEIR_CALL_COUNTED, 0, 0 }, pieces[0]);
     t.call(1, { 6 | WEIR_CALL_COUNTED, 0, 0 }, pieces[1]);
-    EXPECT_EQ(t.compare({ 5, 0, 7 }), WEIR_ERR_MISMATCH);
+    EXPECT_EQ(t.compare({ 5, 7, 0 }), WEIR_ERR_MISMATCH);
     EXPECT_EQ(t.differences[2].found, 1u);
     EXPECT_EQ(t.differences[2].first, 2u + 1);
     EXPECT_TRUE(Three::is(t.differences[2].mine, 5, 7));
@@ -247,8 +247,8 @@ TEST(DeviceParts, ASilentRankDelaysNoDifference)
     weir_coop second = t.one; // the thread that compares rank 1 alone
     second.block_size = 3;
     second.block_rank = 1;
-    t.call(1, { 5, 0, 8 });
-    const weir_collective_what mine = { 5, 0, 7 };
+    t.call(1, { 5, 8, 0 });
+    const weir_collective_what mine = { 5, 7, 0 };
     const uint64_t begin = weir_arch_clock_ns();
     EXPECT_EQ(weir_collective_compare(&t.c[2], &mine, nullptr, Three::flag, 0, 0, second), WEIR_ERR_MISMATCH);
     EXPECT_LT(weir_arch_clock_ns() - begin, 30000000000u);

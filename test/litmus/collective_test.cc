@@ -202,17 +202,16 @@ template <uint32_t N> struct AnyCalls {
     }
     static weir_collective_what what_of(const Call &call, uint64_t number)
     {
-        return { number << 8 | static_cast<uint64_t>(call.kind) << 4 | call.form, 0, call.words };
+        return { number << 8 | static_cast<uint64_t>(call.kind) << 4 | call.form, call.words, 0 };
     }
     void join(uint32_t r)
     {
         weir_dev_collective &c = collective[r];
         join_collective(c, r, rank[r], state[r], differences, memory);
         c.blocks = 2;
-        c.packets = weir_collective_cell(&c, WEIR_CELL_KINDS, 0, 0);
         c.packet_room = c.line_room = ROOM;
-        c.lines = c.packets + 4 * N * ROOM;
-        c.slots = c.lines + 4 * N * ROOM;
+        c.mailboxes = weir_collective_lines(&c) + 4 * N * ROOM;
+        c.slots = weir_collective_cell(&c, WEIR_CELL_KINDS, 0, 0);
         c.slot_columns = 1;
         c.slot_bytes = 128;
     }

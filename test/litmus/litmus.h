@@ -108,7 +108,6 @@ void join_collective(weir_dev_collective &c, uint32_t r, Rank &mine, Cell (&stat
 {
     c.control = &mine.control;
     c.epoch = state[0].words;
-    c.abandoned = state[0].words + 8;
     c.generations = state[0].words + 9;
     c.differences = differences;
     c.rank = r;

@@ -29,7 +29,7 @@
     NOUN(4, proxy, 1u)          \
     NOUN(5, rdma, 1u)           \
     NOUN(6, port_channel, 2u)   \
-    NOUN(7, collective, 6u)     \
+    NOUN(7, collective, 7u)     \
     NOUN(8, rails, 3u)          \
     NOUN(9, window, 2u)         \
     NOUN(10, table, 2u)         \
@@ -224,58 +224,60 @@ typedef struct weir_dev_factor {
 } weir_dev_factor;
 
 /* The memories, packet buffers and semaphores of a host's ranks; see weir/device/collective.h. Places are bytes from
- * the start of each rank's memory, the same on all. */
+ * the start of each rank's memory, the same on all. If the handle comes first among a kernel's arguments, what packets
+ * and lines between two ranks need is in its first cache line, and the memory of further ranks in the second. In the
+ * last line the next argument begins (docs/notes/2026-11-29-constant-lines.md). */
 typedef struct weir_dev_collective {
     weir_dev_control *control;
     uint64_t *epoch; /* calls so far, as 32.32 fixed point; behind it other words of this rank (collective_call.h) */
-    const uint64_t *abandoned;   /* 0; 1 once the collective is abandoned */
-    const uint64_t *generations; /* of each registration: how often it has ended */
-    uint64_t lives;              /* of up to two registrations that this launch uses: 8 bits for the number of each,
-                                    from 1 on, or 255 for all mappings, and 24 bits for its generation */
-    weir_dev_difference *differences;
-    char *memory[WEIR_COLLECTIVE_RANKS]; /* of each rank, mapped here */
-    uint64_t packets;                    /* place; room for packets of one rank: */
-    uint64_t packet_room;
-    uint64_t lines;
-    uint64_t line_room;
-    uint64_t slots;
-    uint64_t slot_bytes;
-    uint64_t messages; /* message slots of exchanges, two for each column and each other rank */
-    uint64_t message_bytes;
+    uint32_t packet_room; /* for packets of one rank, */
+    uint32_t line_room;   /* and for its lines */
     uint32_t rank;
     uint32_t ranks;
+    char *memory[WEIR_COLLECTIVE_RANKS]; /* of each rank, mapped here */
+    uint64_t slots;
+    uint64_t slot_bytes;
+    uint64_t mailboxes;
     uint32_t blocks;         /* blocks that there is room for; perhaps more than can be resident */
     uint32_t message_blocks; /* columns of an exchange */
-    uint32_t slot_columns;   /* columns that have slots, of two blocks each */
-    uint16_t ring_lines; /* a sender's ring for small transfers, in lines of 128 bytes; rings lie before `messages` */
-    uint8_t ring_units;  /* of a ring, a power of two; 0: there are no rings */
-    uint8_t ring_shift;  /* the bytes of data of a unit, as a power of two */
+    uint64_t messages;       /* message slots of exchanges, two for each column and each other rank */
+    uint64_t message_bytes;
+    uint32_t slot_columns; /* columns that have slots, of two blocks each */
+    uint16_t ring_lines;   /* a sender's ring for small transfers, in lines of 128 bytes; rings lie before `messages` */
+    uint8_t ring_units;    /* of a ring, a power of two; 0: there are no rings */
+    uint8_t ring_shift;    /* the bytes of data of a unit, as a power of two */
+    uint64_t lives; /* of up to two registrations that this launch uses: 8 bits for the number of each, from 1 on,
+                       or 255 for all mappings, and 24 bits for its generation */
+    const uint64_t *generations; /* of each registration: how often it has ended */
+    weir_dev_difference *differences;
     uint32_t peers[WEIR_COLLECTIVE_RANKS]; /* ranks of the communicator */
+    weir_dev_factor factor;
+    uint64_t reserved;
     uint64_t call;  /* call for which the host launched this kernel: weir_collective_what.call, or WEIR_NO_CALL, */
     uint64_t count; /* and its count */
-    weir_dev_factor factor;
 } weir_dev_collective;
 
 /* A rank's call, which the ranks compare. */
 typedef struct weir_collective_what {
     uint64_t call;  /* made by the host: operation, type, root, form */
-    uint64_t where; /* of registered memory; 0 without */
     uint64_t count; /* not used if each peer has its own count */
+    uint64_t where; /* of registered memory; 0 without */
 } weir_collective_what;
 
 /* A reduction, filled by weir_collective_describe. Rank k joins part k of the data: `length` bytes, or less where the
  * data ends. Parts lie `part` bytes apart, in `bytes` bytes. The ranks in `to` get the joined data of all parts. With
- * `to` 0 each rank gets its own part. */
+ * `to` 0 each rank gets its own part. What a kernel needs before it sends fills the cache line in which the handle
+ * ends. */
 typedef struct weir_collective_reduce {
-    weir_collective_what what;
+    uint32_t to;    /* a bit for each rank */
+    uint32_t apart; /* for slots: 1 and the rank that has no part, so the ranks behind it join the part before theirs */
     const char *send;
     char *recv;
     uint64_t part; /* a multiple of 8 unless `to` is 0, of 16 for slots, of 120 for lines */
     uint64_t length;
     uint64_t bytes;
+    weir_collective_what what;
     uint64_t chunk; /* for slots: bytes of a round; for weir_collective_reduce_zero_copy: that a warp draws, or 0 */
-    uint32_t to;    /* a bit for each rank */
-    uint32_t apart; /* for slots: 1 and the rank that has no part, so the ranks behind it join the part before theirs */
     char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* for slots: mappings of the ranks' recv here, or NULL */
     char *peer_send[WEIR_COLLECTIVE_RANKS]; /* for weir_collective_reduce_zero_copy: mappings of their send */
 } weir_collective_reduce;
@@ -466,7 +468,7 @@ typedef struct weir_dev_rails {
     const weir_dev_port_channel *channels; /* to each host; device memory */
     weir_dev_difference *differences;      /* of each host */
     char *memory;                          /* of this rank */
-    const uint64_t *abandoned;             /* as in weir_dev_collective */
+    const uint64_t *abandoned;             /* 1 once the collective is abandoned */
     uint64_t slots;                        /* place */
     uint64_t slot_bytes;
     uint32_t host;
@@ -752,17 +754,17 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_memory_channel, epochs) == 112, "layout of 
 WEIR_STATIC_ASSERT(offsetof(weir_dev_memory_channel, indexed) == 124, "layout of weir_dev_memory_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_channel_cell) == 48, "layout of weir_dev_channel_cell");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_difference) == 64, "layout of weir_dev_difference");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 272, "layout of weir_dev_collective");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, lines) == 128, "layout of weir_dev_collective");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, messages) == 160, "layout of weir_dev_collective");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, blocks) == 184, "layout of weir_dev_collective");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, count) == 240, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 256, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, memory) == 32, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, messages) == 128, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, blocks) == 120, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, count) == 248, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_factor) == 24, "layout of weir_dev_factor");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_factor, dtype) == 16, "layout of weir_dev_factor");
 WEIR_STATIC_ASSERT(sizeof(weir_collective_what) == 24, "layout of weir_collective_what");
 WEIR_STATIC_ASSERT(sizeof(weir_collective_reduce) == 208, "layout of weir_collective_reduce");
-WEIR_STATIC_ASSERT(offsetof(weir_collective_reduce, part) == 40, "layout of weir_collective_reduce");
-WEIR_STATIC_ASSERT(offsetof(weir_collective_reduce, to) == 72, "layout of weir_collective_reduce");
+WEIR_STATIC_ASSERT(offsetof(weir_collective_reduce, part) == 24, "layout of weir_collective_reduce");
+WEIR_STATIC_ASSERT(offsetof(weir_collective_reduce, what) == 48, "layout of weir_collective_reduce");
 WEIR_STATIC_ASSERT(offsetof(weir_collective_reduce, peer_recv) == 80, "layout of weir_collective_reduce");
 WEIR_STATIC_ASSERT(sizeof(weir_request) == 48, "layout of weir_request");
 WEIR_STATIC_ASSERT(offsetof(weir_request, bytes) == 16, "layout of weir_request");

@@ -49,8 +49,8 @@ typedef struct weiri_copies_args {
 
 typedef struct weiri_exchange_args {
     weir_dev_collective collective;
-    const weir_exchange_rails *rails; /* NULL: inside a host */
     weir_collective_exchange exchange;
+    const weir_exchange_rails *rails; /* NULL: inside a host */
 } weiri_exchange_args;
 
 typedef struct weiri_parts_args {
@@ -67,7 +67,7 @@ typedef struct weiri_rail_args {
  * widens elements to words; otherwise it divides words and cuts the quotients to elements. */
 typedef struct weiri_average_args {
     weir_dev_control *control;
-    const uint64_t *abandoned; /* as in weir_dev_collective */
+    const uint64_t *abandoned; /* 1 once the collective is abandoned */
     weir_collective_what what;
     const char *from;
     char *to;

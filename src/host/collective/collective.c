@@ -17,6 +17,7 @@
 #define LONG_GPU ((uint64_t)16 << 20) /* for each rank of the host: all long slots of a rank */
 #define LONG_CPU ((uint64_t)256 << 10)
 #define BLOCKS_MOST 1024u
+#define ROOM_MOST (1u << 30) /* of packets or lines */
 #define SLOT_MOST ((uint64_t)512 << 10)
 #define LONG_SLOT_MOST ((uint64_t)2 << 20) /* with up to FEW_SMS: local.c says when a round is so long */
 #define FEW_SMS 16u
@@ -44,6 +45,13 @@ static uint64_t slot_of(uint64_t bytes, uint64_t slots, uint64_t most)
 {
     const uint64_t slot = bytes / slots < most ? bytes / slots : most;
     return slot < WEIR_CELL_BYTES ? WEIR_CELL_BYTES : slot / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
+}
+
+/* The same of rooms for packets or lines. */
+static uint32_t room_of(uint64_t bytes, uint64_t rooms)
+{
+    const uint64_t room = bytes / rooms < ROOM_MOST ? bytes / rooms : ROOM_MOST;
+    return (uint32_t)(room / WEIR_CELL_BYTES * WEIR_CELL_BYTES);
 }
 
 /* How staging is divided. The mailboxes and semaphores lie beside it. */
@@ -123,8 +131,8 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
 {
     const uint64_t unit = staging / part->all;
     const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves or turns, ranks */
-    device->packet_room = unit * part->packets / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
-    device->line_room = unit * part->lines / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
+    device->packet_room = room_of(unit * part->packets, rooms);
+    device->line_room = room_of(unit * part->lines, rooms);
     device->slot_columns = count_columns(device->blocks, unit * part->slots / rooms, part->slot_least);
     device->slot_bytes =
         slot_of(unit * part->slots, rooms * device->slot_columns, sm_limit <= FEW_SMS ? LONG_SLOT_MOST : SLOT_MOST);
@@ -136,9 +144,8 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
         device->message_blocks = count_message_columns(sm_limit, left, device->ranks, part);
         device->message_bytes = message_slot_of(left, device);
     }
-    device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
-    device->lines = device->packets + rooms * device->packet_room;
-    device->slots = device->lines + rooms * device->line_room;
+    device->mailboxes = weir_collective_lines(device) + rooms * device->line_room;
+    device->slots = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
     const uint64_t end = device->slots + rooms * device->slot_columns * device->slot_bytes + rings;
     if (share == 0) {
         return end;

@@ -136,7 +136,7 @@ weir_status weiri_launch_wait(const weir_collective *collective, const weiri_ste
 weir_status weiri_launch_wait_in(const weir_collective *collective, const weiri_step *step, uint32_t ranks,
                                  uint32_t word, void *stream)
 {
-    const weir_collective_what what = { weiri_call_word(&step->call), 0, step->count };
+    const weir_collective_what what = { weiri_call_word(&step->call), step->count, 0 };
     const weir_shape shape = { 1, collective->warps ? 32 : 1 };
     weiri_copies_args args = { .ranks = ranks, .word = word };
     set_handle(collective, &collective->device, &what, &args.collective);
@@ -147,7 +147,7 @@ weir_status weiri_launch_wait_in(const weir_collective *collective, const weiri_
 weir_status weiri_launch_exchange(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                   weiri_exchange_args *args)
 {
-    const weir_collective_what what = { weiri_call_word(&step->call), 0, step->count };
+    const weir_collective_what what = { weiri_call_word(&step->call), step->count, 0 };
     set_handle(collective, &collective->device, &what, &args->collective);
     args->collective.lives = lives_named(collective, step);
     return launch(collective, weiri_collective_exchange_kernels[kernel], step, args);

@@ -14,7 +14,6 @@
 #include "src/host/base/log.h"
 #include "src/host/collective/collective.h"
 
-#define ABANDONED_WORD 8u              /* of the cell, behind the words of kernels */
 #define IDLE_MS 1u                     /* a stream whose work does not end in this time is busy */
 #define MAPPINGS WEIRI_REGISTERED_MOST /* the index of the generation of all mappings */
 #define GENERATION_CELLS ((MAPPINGS + 1) * sizeof(uint64_t) / WEIR_CELL_BYTES + 1)
@@ -63,8 +62,7 @@ weir_status weiri_life_open(weir_collective *collective)
     uint64_t *words = (uint64_t *)weiri_slab_device(comm->slabs.device.memory, life->cell);
     collective->life = life;
     collective->device.epoch = words;
-    collective->device.abandoned = words + ABANDONED_WORD;
-    collective->rails.device.abandoned = words + ABANDONED_WORD;
+    collective->rails.device.abandoned = words + WEIR_COLLECTIVE_ABANDONED;
     return WEIR_OK;
 }
 
@@ -302,7 +300,8 @@ static void leave(weir_collective *collective)
     static const uint64_t one = 1;
     weiri_life *life = collective->life;
     weir_device *device = collective->comm->device;
-    uint64_t *word = (uint64_t *)weiri_slab_device(collective->comm->slabs.device.memory, life->cell) + ABANDONED_WORD;
+    uint64_t *word =
+        (uint64_t *)weiri_slab_device(collective->comm->slabs.device.memory, life->cell) + WEIR_COLLECTIVE_ABANDONED;
     if (weir_device_copy(device, word, &one, sizeof one) != WEIR_OK) {
         weiri_log(WEIR_LOG_ERROR, "weir_collective_abandon: its memory is kept: %s", weir_last_error());
         return;

@@ -1,9 +1,9 @@
 /* weir/device/impl/collective_call.h - parts that all forms of a collective share: places, mailboxes, words.
  *
- * Each rank of a collective has one memory, of the same layout on all ranks, which the others map. It holds mailboxes;
- * cells of semaphores; packets; lines; slots; message slots of exchanges. Packets and lines have two sections, for data
- * and for results. A section has two halves, which calls use in turn, with room for each rank. A cell that belongs to
- * this rank alone has the epoch, a word that is set when a call by slots has failed, two words of exchanges, the
+ * Each rank of a collective has one memory, of the same layout on all ranks, which the others map. It holds packets;
+ * lines; mailboxes; cells of semaphores; slots; message slots of exchanges. Packets and lines have two sections, for
+ * data and for results. A section has two halves, which calls use in turn, with room for each rank. A cell that belongs
+ * to this rank alone has the epoch, a word that is set when a call by slots has failed, two words of exchanges, the
  * counter of draws, and a word that is set when the collective is abandoned. The cells behind it have the counts of
  * exchanges. All these cells stay when the collective is abandoned, so a kernel may read them at once.
  *
@@ -24,6 +24,7 @@
 #define WEIR_MAILBOX_WORDS 3u
 #define WEIR_CALL_COUNTED ((uint64_t)1 << 47) /* in the first word: the third one is the count for one peer */
 
+#define WEIR_COLLECTIVE_ABANDONED 8u  /* the word this far behind the epoch: 1 once the collective is abandoned */
 #define WEIR_COLLECTIVE_LANE_WORDS 4u /* of counts, for each peer and direction */
 #define WEIR_COLLECTIVE_LANES_AT (WEIR_CELL_BYTES / 8)
 #define WEIR_COLLECTIVE_CELLS (1 + 2 * WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_LANE_WORDS * 8 / WEIR_CELL_BYTES)
@@ -63,13 +64,19 @@ WEIR_STATIC_ASSERT(sizeof(weir_collective_pieces) == 8 * WEIR_PIECES_WORDS, "pie
 WEIR_FN uint64_t weir_collective_mailbox(const weir_dev_collective *c, uint32_t half, uint32_t block, uint32_t from)
 {
     uint64_t index = ((uint64_t)half * c->blocks + block) * WEIR_COLLECTIVE_RANKS + from;
-    return index * WEIR_MAILBOX_BYTES;
+    return c->mailboxes + index * WEIR_MAILBOX_BYTES;
 }
 
 WEIR_FN uint64_t weir_collective_cell(const weir_dev_collective *c, uint32_t kind, uint32_t block, uint32_t from)
 {
     uint64_t index = ((uint64_t)kind * c->blocks + block) * WEIR_COLLECTIVE_RANKS + from;
     return weir_collective_mailbox(c, 2, 0, 0) + index * WEIR_CELL_BYTES;
+}
+
+/* Lines lie behind packets, which come first. */
+WEIR_FN uint64_t weir_collective_lines(const weir_dev_collective *c)
+{
+    return (uint64_t)(2 * 2 * c->ranks) * c->packet_room;
 }
 
 /* Room of rank `from` in a section of packets or lines that begins at `base`. */
@@ -140,7 +147,7 @@ typedef struct weir_collective_state {
 WEIR_FN weir_collective_state weir_collective_look(const weir_dev_collective *c)
 {
     weir_collective_state state;
-    state.abandoned = weir_arch_load_relaxed_dev_u64(c->abandoned);
+    state.abandoned = weir_arch_load_relaxed_dev_u64(c->epoch + WEIR_COLLECTIVE_ABANDONED);
     state.epoch = weir_arch_load_relaxed_dev_u64(c->epoch);
     return state;
 }

@@ -59,29 +59,29 @@ typedef struct weir_exchange_rails {
  * lane has one piece, and one block. In a launch in which each block serves one lane at a time, each lane has `posts`
  * blocks for its columns instead. */
 typedef struct weir_collective_exchange {
-    uint64_t call; /* that both ends compare, without the type */
+    uint64_t call;       /* that both ends compare, without the type */
+    uint64_t least_long; /* inside the host transfers of so many bytes or more take long slots; UINT64_MAX: none does */
+    uint32_t lanes;
+    uint32_t rings;
+    uint32_t posts;
+    uint32_t columns;  /* of lanes inside the host, */
+    uint32_t far;      /* and between hosts */
+    uint32_t small;    /* inside the host transfers of fewer bytes take the ring */
+    uint32_t together; /* the most small transfers that a block with one ring passes at once */
+    uint32_t step;     /* columns from the first one of a transfer to that of the lane's next one */
+    weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
+    weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
     const uint64_t
         *bases; /* rows, from 1 on, of the memories of WEIR_COLLECTIVE_RANKS ranks that are mapped here: registrations,
                    and mappings of receives; 0 for one that is not, or no longer. NULL: there are no rows */
-    uint64_t least_long; /* inside the host transfers of so many bytes or more take long slots; UINT64_MAX: none does */
-    uint32_t lanes;
-    uint32_t columns; /* of lanes inside the host, */
-    uint32_t far;     /* and between hosts */
-    uint32_t small;   /* inside the host transfers of fewer bytes take the ring */
-    uint32_t rings;
-    uint32_t together; /* the most small transfers that a block with one ring passes at once */
+    uint32_t inverse; /* 2^16 divided by `step`, rounded up */
     uint32_t sides;
     uint32_t only;
-    uint32_t posts;
-    uint32_t copies;     /* of this rank to itself: two transfers each, source and target, */
-    uint32_t copy;       /* from this one on */
-    uint32_t lined;      /* bytes of a slot of the collective's memory that are for lines; 0: none */
-    uint32_t long_bytes; /* of a long slot, */
-    uint32_t long_lined; /* of which so many are for lines; 0: none */
-    uint32_t step;       /* columns from the first one of a transfer to that of the lane's next one, */
-    uint32_t inverse;    /* and 2^16 divided by it, rounded up */
-    weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
-    weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
+    uint32_t copies;                        /* of this rank to itself: two transfers each, source and target, */
+    uint32_t copy;                          /* from this one on */
+    uint32_t long_bytes;                    /* of a long slot, */
+    uint32_t long_lined;                    /* of which so many are for lines; 0: none */
+    uint32_t lined;                         /* bytes of a slot of the collective's memory that are for lines; 0: none */
     uint16_t rows[WEIR_EXCHANGE_MEMORIES];  /* of `bases`: the memories of the launch's receives */
     uint8_t notes[WEIR_EXCHANGE_TRANSFERS]; /* Of a receive: the place in `rows` of the memory that has its buffer,
                                                from 1 on; 0: none. Of both ends WEIR_EXCHANGE_MET is added if they

@@ -179,7 +179,8 @@ WEIR_FN uint64_t weir_line_first_byte(const weir_line_walk *walk)
 
 WEIR_FN char *weir_line_at(const weir_dev_collective *c, uint32_t peer, uint32_t section, uint32_t flag, uint64_t line)
 {
-    return c->memory[peer] + weir_collective_room(c, c->lines, c->line_room, section, flag % 2, c->rank) +
+    return c->memory[peer] +
+           weir_collective_room(c, weir_collective_lines(c), c->line_room, section, flag % 2, c->rank) +
            WEIR_LINE_BYTES * line;
 }
 
@@ -187,7 +188,8 @@ WEIR_FN char *weir_line_at(const weir_dev_collective *c, uint32_t peer, uint32_t
 WEIR_FN weir_batch weir_lines_batch(const weir_dev_collective *c, uint32_t section, uint32_t flag, uint64_t line,
                                     uint64_t stride, uint32_t width)
 {
-    const char *in = c->memory[c->rank] + weir_collective_room(c, c->lines, c->line_room, section, flag % 2, 0);
+    const char *in =
+        c->memory[c->rank] + weir_collective_room(c, weir_collective_lines(c), c->line_room, section, flag % 2, 0);
     return weir_batch_of(c, in + WEIR_LINE_BYTES * line, c->line_room, WEIR_LINE_BYTES * stride, width,
                          weir_batch_places(width));
 }

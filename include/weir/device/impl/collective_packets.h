@@ -7,30 +7,30 @@
 
 #include "weir/device/impl/collective_call.h"
 
-/* The pieces from each rank to each: the pieces that this rank sends, and the places of those that it receives. */
+/* The pieces from each rank to each: the pieces that this rank sends, and the places of those that it receives. What
+ * packets and lines need comes first, in whole cache lines behind the handle. */
 typedef struct weir_collective_move {
-    weir_collective_what what;
     const char *send;
     char *recv;
+    uint64_t most;     /* bytes of the largest piece */
+    uint64_t chunk;    /* for slots: bytes of a round; for zero-copy: that a warp draws, or 0 */
+    uint32_t counted;  /* the bytes of pieces are compared, not what.count */
+    uint32_t in_place; /* received data overwrites sent data */
+    uint32_t relay;    /* 1 and the root of a broadcast whose ranks pass parts on (impl/collective_relay.h); 0: none */
+    uint32_t reserved;
     weir_collective_pieces pieces[WEIR_COLLECTIVE_RANKS];
+    weir_collective_what what;
     uint64_t send_range[WEIR_COLLECTIVE_RANKS]; /* for slots: weir_slots_range of each piece */
     uint64_t recv_range[WEIR_COLLECTIVE_RANKS];
-    uint64_t most;                          /* bytes of the largest piece */
-    uint64_t chunk;                         /* for slots: bytes of a round; for zero-copy: that a warp draws, or 0 */
     uint64_t peer_recv_at;                  /* for zero-copy: place of this rank's piece in the peers' recv, */
     char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* mapped here; NULL without */
-    uint32_t counted;                       /* the bytes of pieces are compared, not what.count */
-    uint32_t in_place;                      /* received data overwrites sent data */
-    uint32_t relay; /* 1 and the root of a broadcast whose ranks pass parts on (impl/collective_relay.h); 0: none */
-    uint32_t reserved;
 } weir_collective_move;
 
 /* The packet of a word of this rank in the memory of `peer`. */
 WEIR_FN char *weir_packet_at(const weir_dev_collective *c, uint32_t peer, uint32_t section, uint32_t flag,
                              uint64_t word)
 {
-    return c->memory[peer] + weir_collective_room(c, c->packets, c->packet_room, section, flag % 2, c->rank) +
-           16 * word;
+    return c->memory[peer] + weir_collective_room(c, 0, c->packet_room, section, flag % 2, c->rank) + 16 * word;
 }
 
 /* Sends one packet of `data` to each peer in `mask`. */
@@ -49,7 +49,7 @@ WEIR_FN void weir_packets_spread(const weir_dev_collective *c, uint32_t mask, ui
 /* The packets that this rank receives, beginning with those of rank 0. */
 WEIR_FN const char *weir_packets_in(const weir_dev_collective *c, uint32_t section, uint32_t flag)
 {
-    return c->memory[c->rank] + weir_collective_room(c, c->packets, c->packet_room, section, flag % 2, 0);
+    return c->memory[c->rank] + weir_collective_room(c, 0, c->packet_room, section, flag % 2, 0);
 }
 
 /* The packets of word `first` and of those `stride` apart that follow. */

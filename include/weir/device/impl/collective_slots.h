@@ -386,7 +386,7 @@ typedef struct weir_slots_state {
 WEIR_FN weir_slots_state weir_slots_look(const weir_dev_collective *c)
 {
     weir_slots_state state;
-    state.abandoned = weir_arch_load_relaxed_dev_u64(c->abandoned);
+    state.abandoned = weir_arch_load_relaxed_dev_u64(c->epoch + WEIR_COLLECTIVE_ABANDONED);
     state.failed = weir_arch_load_relaxed_dev_u64(c->epoch + 1);
     return state;
 }
