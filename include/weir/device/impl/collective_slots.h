@@ -381,6 +381,7 @@ WEIR_FN void weir_slots_gather(const weir_dev_collective *c, const weir_collecti
 typedef struct weir_slots_state {
     uint64_t abandoned;
     uint64_t failed;
+    int deregistered; /* one of the registrations that this launch uses */
 } weir_slots_state;
 
 WEIR_FN weir_slots_state weir_slots_look(const weir_dev_collective *c)
@@ -388,6 +389,7 @@ WEIR_FN weir_slots_state weir_slots_look(const weir_dev_collective *c)
     weir_slots_state state;
     state.abandoned = weir_arch_load_relaxed_dev_u64(c->epoch + WEIR_COLLECTIVE_ABANDONED);
     state.failed = weir_arch_load_relaxed_dev_u64(c->epoch + 1);
+    state.deregistered = weir_collective_deregistered(c);
     return state;
 }
 
@@ -395,9 +397,8 @@ WEIR_FN weir_slots_state weir_slots_look(const weir_dev_collective *c)
  * other memory may be gone. It may prefetch. */
 WEIR_FN weir_status weir_slots_check(const weir_dev_collective *c, const weir_slots_state *state, weir_coop coop)
 {
-    const int deregistered = weir_collective_deregistered(c);
     weir_status status = WEIR_OK;
-    if (WEIR_UNLIKELY(state->abandoned != 0 || deregistered)) {
+    if (WEIR_UNLIKELY(state->abandoned != 0 || state->deregistered)) {
         status =
             WEIR_SLOW(weir_collective_gone(c, state->abandoned != 0 ? WEIR_DOING_ABANDONED : WEIR_DOING_DEREGISTERED));
     } else if (WEIR_UNLIKELY(state->failed != 0)) {
