@@ -224,20 +224,21 @@ typedef struct weir_dev_factor {
 } weir_dev_factor;
 
 /* The memories, packet buffers and semaphores of a host's ranks; see weir/device/collective.h. Places are bytes from
- * the start of each rank's memory, the same on all. If the handle comes first among a kernel's arguments, what packets
- * and lines between two ranks need is in its first cache line, and the memory of further ranks in the second. In the
- * last line the next argument begins (docs/notes/2026-11-29-constant-lines.md). */
+ * the start of each rank's memory, the same on all. On sm_90 the arguments of a kernel begin 48 bytes before the end of
+ * a cache line, taken to have 64 bytes. If the handle comes first there, its first cache line has all that packets and
+ * 128-byte lines between two ranks need. The second one has the memory of further ranks. The next argument begins in
+ * the handle's last cache line (docs/notes/2026-11-29-constant-lines.md). */
 typedef struct weir_dev_collective {
     weir_dev_control *control;
     uint64_t *epoch; /* calls so far, as 32.32 fixed point; behind it other words of this rank (collective_call.h) */
-    uint32_t packet_room; /* for packets of one rank, */
+    uint32_t packet_room; /* bytes of the room for packets of one rank, */
     uint32_t line_room;   /* and for its lines */
     uint32_t rank;
     uint32_t ranks;
     char *memory[WEIR_COLLECTIVE_RANKS]; /* of each rank, mapped here */
-    uint64_t slots;
+    uint64_t slots;                      /* place */
     uint64_t slot_bytes;
-    uint64_t mailboxes;
+    uint64_t mailboxes;      /* place; the cells of semaphores lie behind them */
     uint32_t blocks;         /* blocks that there is room for; perhaps more than can be resident */
     uint32_t message_blocks; /* columns of an exchange */
     uint64_t messages;       /* message slots of exchanges, two for each column and each other rank */
@@ -266,8 +267,8 @@ typedef struct weir_collective_what {
 
 /* A reduction, filled by weir_collective_describe. Rank k joins part k of the data: `length` bytes, or less where the
  * data ends. Parts lie `part` bytes apart, in `bytes` bytes. The ranks in `to` get the joined data of all parts. With
- * `to` 0 each rank gets its own part. What a kernel needs before it sends fills the cache line in which the handle
- * ends. */
+ * `to` 0 each rank gets its own part. The fields that a kernel needs before it sends come first: they share a cache
+ * line with the end of the handle. */
 typedef struct weir_collective_reduce {
     uint32_t to;    /* a bit for each rank */
     uint32_t apart; /* for slots: 1 and the rank that has no part, so the ranks behind it join the part before theirs */

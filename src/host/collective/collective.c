@@ -17,7 +17,7 @@
 #define LONG_GPU ((uint64_t)16 << 20) /* for each rank of the host: all long slots of a rank */
 #define LONG_CPU ((uint64_t)256 << 10)
 #define BLOCKS_MOST 1024u
-#define ROOM_MOST (1u << 30) /* of packets or lines */
+#define ROOM_MOST (1u << 30) /* the most bytes of a room, which the handle has in 32 bits */
 #define SLOT_MOST ((uint64_t)512 << 10)
 #define LONG_SLOT_MOST ((uint64_t)2 << 20) /* with up to FEW_SMS: local.c says when a round is so long */
 #define FEW_SMS 16u
@@ -47,14 +47,14 @@ static uint64_t slot_of(uint64_t bytes, uint64_t slots, uint64_t most)
     return slot < WEIR_CELL_BYTES ? WEIR_CELL_BYTES : slot / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
 }
 
-/* The same of rooms for packets or lines. */
+/* Bytes of one of `rooms` rooms for packets or lines. */
 static uint32_t room_of(uint64_t bytes, uint64_t rooms)
 {
     const uint64_t room = bytes / rooms < ROOM_MOST ? bytes / rooms : ROOM_MOST;
     return (uint32_t)(room / WEIR_CELL_BYTES * WEIR_CELL_BYTES);
 }
 
-/* How staging is divided. The mailboxes and semaphores lie beside it. */
+/* How staging is divided. Mailboxes and semaphores are not part of it. */
 typedef struct shares {
     uint32_t all; /* parts of the staging. The next four may be fewer; in first_shares they are one more */
     uint32_t packets;

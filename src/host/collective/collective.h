@@ -398,12 +398,12 @@ void weiri_local_describe(const weir_collective *collective, const weir_dev_coll
                           weir_collective_reduce *r);
 /* The same for the library's kernel, and launches it. */
 weir_status weiri_local_reduce(const weir_collective *collective, const weiri_step *step, weiri_reduce_args *args);
-/* Completes pieces that go from each rank to each, and launches the step. Its caller has filled send, recv, their
- * offsets and bytes, most, counted, in_place and peer_recv_at. */
+/* Completes pieces that go from each rank to each, and launches the step. Its caller has filled send, recv,
+ * pieces, most, counted, in_place and peer_recv_at. */
 weir_status weiri_local_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
 
-/* Completes parts, and launches them. Its caller has filled the rows, bytes, most, op, and in what.where a digest of
- * the places in registered memory. */
+/* Completes parts, and launches them. Its caller has filled the rows, types, sequences, most, op, and in what.where a
+ * digest of the places in registered memory. */
 weir_status weiri_local_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args);
 
 /* ---- copies.c -------------------------------------------------------------------------------------------------- */

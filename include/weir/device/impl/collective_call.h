@@ -1,11 +1,11 @@
 /* weir/device/impl/collective_call.h - parts that all forms of a collective share: places, mailboxes, words.
  *
  * Each rank of a collective has one memory, of the same layout on all ranks, which the others map. It holds packets;
- * lines; mailboxes; cells of semaphores; slots; message slots of exchanges. Packets and lines have two sections, for
- * data and for results. A section has two halves, which calls use in turn, with room for each rank. A cell that belongs
- * to this rank alone has the epoch, a word that is set when a call by slots has failed, two words of exchanges, the
- * counter of draws, and a word that is set when the collective is abandoned. The cells behind it have the counts of
- * exchanges. All these cells stay when the collective is abandoned, so a kernel may read them at once.
+ * lines; mailboxes; cells of semaphores; slots; rings and message slots of exchanges. Packets and lines have two
+ * sections, for data and for results. A section has two halves, which calls use in turn, with room for each rank. A
+ * cell that belongs to this rank alone has the epoch, a word that is set when a call by slots has failed, two words of
+ * exchanges, the counter of draws, and a word that is set when the collective is abandoned. The cells behind it have
+ * the counts of exchanges. All these cells stay when the collective is abandoned, so a kernel may read them at once.
  *
  * In each call a rank writes its call into a mailbox of each other rank, as packets beside the data, and compares the
  * contents of its own mailboxes. This finds ranks that call different operations. It also keeps two ranks within one
@@ -20,11 +20,15 @@
 #undef WEIR_DEV_USED_collective
 #define WEIR_DEV_USED_collective weir_dev_version_collective
 
+/* Bytes behind the handle that share its last cache line on sm_90 (weir_dev_collective). The arguments of a call have
+ * there what a kernel needs before it sends. */
+#define WEIR_ARGS_HEAD 48u
+
 #define WEIR_MAILBOX_BYTES 64u
 #define WEIR_MAILBOX_WORDS 3u
 #define WEIR_CALL_COUNTED ((uint64_t)1 << 47) /* in the first word: the third one is the count for one peer */
 
-#define WEIR_COLLECTIVE_ABANDONED 8u  /* the word this far behind the epoch: 1 once the collective is abandoned */
+#define WEIR_COLLECTIVE_ABANDONED 8u  /* so far behind the epoch lies the word that is 1 once it is abandoned */
 #define WEIR_COLLECTIVE_LANE_WORDS 4u /* of counts, for each peer and direction */
 #define WEIR_COLLECTIVE_LANES_AT (WEIR_CELL_BYTES / 8)
 #define WEIR_COLLECTIVE_CELLS (1 + 2 * WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_LANE_WORDS * 8 / WEIR_CELL_BYTES)
@@ -49,15 +53,11 @@ typedef struct weir_collective_piece {
     uint64_t bytes;
 } weir_collective_piece;
 
-/* What goes to a rank, and what comes from it. */
+/* The piece that goes to a rank, and the piece that comes from it. */
 typedef struct weir_collective_pieces {
     weir_collective_piece send;
     weir_collective_piece recv;
 } weir_collective_pieces;
-
-#define WEIR_PIECES_WORDS 4u
-
-WEIR_STATIC_ASSERT(sizeof(weir_collective_pieces) == 8 * WEIR_PIECES_WORDS, "pieces have so many words");
 
 /* ---- places ---------------------------------------------------------------------------------------------- */
 
@@ -73,7 +73,7 @@ WEIR_FN uint64_t weir_collective_cell(const weir_dev_collective *c, uint32_t kin
     return weir_collective_mailbox(c, 2, 0, 0) + index * WEIR_CELL_BYTES;
 }
 
-/* Lines lie behind packets, which come first. */
+/* The place of the lines. The packets begin at 0, and the lines lie behind them. */
 WEIR_FN uint64_t weir_collective_lines(const weir_dev_collective *c)
 {
     return (uint64_t)(2 * 2 * c->ranks) * c->packet_room;
@@ -507,9 +507,10 @@ WEIR_FN uint32_t weir_collective_mailbox_of(weir_coop coop, int zero_copy)
  * work. The result is the first peer of each; its other peers follow block_size apart. */
 WEIR_FN uint32_t weir_collective_mailbox_thread(weir_coop coop) { return coop.block_size - 1 - coop.block_rank; }
 
-/* Writes this rank's call into mailbox `mailbox` of each other rank. `pieces`: the bytes for each peer are its count,
- * or NULL if what->count is for all. With `ordered` a peer that has compared the call also sees what came before it
- * here. The first packet is then a release: a fence in front of it has no store to wait for. */
+/* Writes this rank's call into mailbox `mailbox` of each other rank. With `pieces` the count for a peer is the
+ * bytes that go to it. If `pieces` is NULL, what->count is for all. With `ordered` a peer that has compared the call
+ * also sees what came before it here. The first packet is then a release: a fence in front of it has no store to wait
+ * for. */
 WEIR_FN void weir_collective_announce(const weir_dev_collective *c, const weir_collective_what *what,
                                       const weir_collective_pieces *pieces, uint32_t flag, uint32_t mailbox,
                                       int ordered, weir_coop coop)
@@ -617,8 +618,9 @@ WEIR_FN_COLD weir_status weir_collective_await_error(const weir_dev_control *con
     return status;
 }
 
-/* Waits until each other rank has written into mailbox `mailbox`, and compares. `pieces`: their bytes are the counts
- * expected from the peers; or NULL. `ordered`: as for weir_collective_announce. The status is the calling thread's. */
+/* Waits until each other rank has written into mailbox `mailbox`, and compares. With `pieces` the count expected from
+ * a peer is the bytes that come from it. `ordered`: as for weir_collective_announce. The status is the calling
+ * thread's. */
 WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const weir_collective_what *what,
                                             const weir_collective_pieces *pieces, uint32_t flag, uint32_t mailbox,
                                             int ordered, weir_coop coop)

@@ -91,6 +91,8 @@ typedef struct weir_collective_exchange {
                                                before it in its lane, modulo 256 */
 } weir_collective_exchange;
 
+WEIR_STATIC_ASSERT(offsetof(weir_collective_exchange, lane) == WEIR_ARGS_HEAD, "the head of weir_collective_exchange");
+
 WEIR_FN uint64_t weir_exchange_count(const weir_exchange_transfer *t) { return t->count & UINT64_MAX >> 8; }
 
 WEIR_FN uint32_t weir_exchange_dtype(const weir_exchange_transfer *t) { return (uint32_t)(t->count >> 56); }

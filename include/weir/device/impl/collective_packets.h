@@ -7,8 +7,7 @@
 
 #include "weir/device/impl/collective_call.h"
 
-/* The pieces from each rank to each: the pieces that this rank sends, and the places of those that it receives. What
- * packets and lines need comes first, in whole cache lines behind the handle. */
+/* The pieces from each rank to each: the pieces that this rank sends, and the places of those that it receives. */
 typedef struct weir_collective_move {
     const char *send;
     char *recv;
@@ -25,6 +24,8 @@ typedef struct weir_collective_move {
     uint64_t peer_recv_at;                  /* for zero-copy: place of this rank's piece in the peers' recv, */
     char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* mapped here; NULL without */
 } weir_collective_move;
+
+WEIR_STATIC_ASSERT(offsetof(weir_collective_move, pieces) == WEIR_ARGS_HEAD, "the head of weir_collective_move");
 
 /* The packet of a word of this rank in the memory of `peer`. */
 WEIR_FN char *weir_packet_at(const weir_dev_collective *c, uint32_t peer, uint32_t section, uint32_t flag,

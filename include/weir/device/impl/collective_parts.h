@@ -14,7 +14,7 @@
 #define WEIR_PARTS_WORDS 416u
 #define WEIR_PARTS_UNIT 16u
 
-WEIR_STATIC_ASSERT(WEIR_DTYPES < 16, "a type takes 4 bits");
+WEIR_STATIC_ASSERT(WEIR_DTYPES < 16 && WEIR_PARTS_MOST % 2 == 0, "a byte has the types of two parts");
 
 /* The sequence of a rank. */
 typedef struct weir_parts_sequence {
@@ -22,10 +22,6 @@ typedef struct weir_parts_sequence {
     float density; /* parts for each unit; 0: no guesses */
     uint32_t reserved;
 } weir_parts_sequence;
-
-#define WEIR_SEQUENCE_WORDS 2u
-
-WEIR_STATIC_ASSERT(sizeof(weir_parts_sequence) == 8 * WEIR_SEQUENCE_WORDS, "a sequence has so many words");
 
 /* The parts of a launch. The row of a part has `stride` words: send; recv; and for each rank the first element of its
  * extent and the place of the part in its sequence. The place is the first byte, plus the bytes that follow the
@@ -44,9 +40,11 @@ typedef struct weir_collective_parts {
     weir_collective_what what;
     uint64_t range[WEIR_COLLECTIVE_RANKS];  /* for slots: weir_slots_range of each sequence */
     char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* for zero-copy: mappings of `base` here; NULL without */
-    uint8_t dtypes[WEIR_PARTS_MOST / 2];    /* if they differ: of two parts each, in 4 bits */
+    uint8_t dtypes[WEIR_PARTS_MOST / 2];    /* if types differ: each byte has those of two parts, 4 bits each */
     uint64_t words[WEIR_PARTS_WORDS];
 } weir_collective_parts;
+
+WEIR_STATIC_ASSERT(offsetof(weir_collective_parts, of) == WEIR_ARGS_HEAD, "the head of weir_collective_parts");
 
 /* The extent of one rank in one part. */
 typedef struct weir_parts_piece {
@@ -481,6 +479,18 @@ WEIR_FN void weir_parts_join_range(const weir_dev_collective *c, const weir_coll
     }
 }
 
+/* The peers whose sequences have data for this column in a round. */
+WEIR_FN uint32_t weir_parts_peers(const weir_dev_collective *c, const weir_collective_parts *p, uint64_t round,
+                                  uint32_t column)
+{
+    uint32_t mask = 0;
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        mask |= weir_slots_bit(c, k, p->of[k].bytes, p->range[k], round, p->chunk, column);
+    }
+    return mask;
+}
+
 /* The ranks to which this column sends in a round, or from which it receives. One sequence goes to all peers in an
  * allgather, and comes from all in a reduce_scatter. With `aligns` this rank's own goes to itself. */
 WEIR_FN uint32_t weir_parts_busy(const weir_dev_collective *c, const weir_collective_parts *p, int one, uint32_t aligns,
@@ -488,13 +498,11 @@ WEIR_FN uint32_t weir_parts_busy(const weir_dev_collective *c, const weir_collec
 {
     if (aligns != 0) {
         const int own = weir_parts_round(p, c->rank, round, column).left > 0;
-        const uint32_t others =
-            one ? (own ? weir_collective_others(c) : 0)
-                : weir_slots_busy(c, &p->of[0].bytes, WEIR_SEQUENCE_WORDS, p->range, round, p->chunk, column);
+        const uint32_t others = one ? (own ? weir_collective_others(c) : 0) : weir_parts_peers(c, p, round, column);
         return others | (uint32_t)own << c->rank;
     }
     if (!one) {
-        return weir_slots_busy(c, &p->of[0].bytes, WEIR_SEQUENCE_WORDS, p->range, round, p->chunk, column);
+        return weir_parts_peers(c, p, round, column);
     }
     return weir_parts_round(p, c->rank, round, column).left > 0 ? weir_collective_others(c) : 0;
 }

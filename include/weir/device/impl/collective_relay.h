@@ -1,9 +1,9 @@
 /* weir/device/impl/collective_relay.h - a broadcast among three ranks or more whose ranks pass the data on.
  *
  * The root sends each byte once: every other rank gets a part of the data and passes it on to the rest. So the root's
- * links carry the data once, and not once for each rank. The move describes the parts: pieces have the place
- * of each rank's part in the data, and its length, and `most` the longest. The root has no
- * part; its entries describe all data.
+ * links carry the data once, and not once for each rank. The move describes the parts: each entry of
+ * `pieces` has the place and the length of a rank's part, and `most` is the longest length. The root has no part. Its
+ * entry describes all data.
  *
  * By lines, the thread that receives a line passes it on before it stores the data.
  *

@@ -381,7 +381,7 @@ WEIR_FN void weir_slots_gather(const weir_dev_collective *c, const weir_collecti
 typedef struct weir_slots_state {
     uint64_t abandoned;
     uint64_t failed;
-    int deregistered; /* one of the registrations that this launch uses */
+    int deregistered; /* whether a registration that this launch uses has ended */
 } weir_slots_state;
 
 WEIR_FN weir_slots_state weir_slots_look(const weir_dev_collective *c)
@@ -490,19 +490,37 @@ WEIR_FN uint64_t weir_slots_piece(uint64_t bytes, uint64_t range, uint64_t round
     return at;
 }
 
-/* The peers to which this column sends data, or from which it receives data, in round `round`. The bytes for each rank
- * lie `step` words apart. */
-WEIR_FN uint32_t weir_slots_busy(const weir_dev_collective *c, const uint64_t *bytes, uint32_t step,
-                                 const uint64_t *ranges, uint64_t round, uint64_t chunk, uint32_t column)
+/* The bit of rank `k` if it is a peer and this column has data for it, or from it, in round `round`. */
+WEIR_FN uint32_t weir_slots_bit(const weir_dev_collective *c, uint32_t k, uint64_t bytes, uint64_t range,
+                                uint64_t round, uint64_t chunk, uint32_t column)
+{
+    int64_t left = 0;
+    if (k < c->ranks && k != c->rank) {
+        (void)weir_slots_piece(bytes, range, round, chunk, column, &left);
+    }
+    return (uint32_t)(left > 0) << k;
+}
+
+/* The peers to which this column sends data in round `round`. */
+WEIR_FN uint32_t weir_slots_targets(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
+                                    uint32_t column)
 {
     uint32_t mask = 0;
     WEIR_UNROLL
     for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        int64_t left = 0;
-        if (k < c->ranks && k != c->rank) {
-            (void)weir_slots_piece(bytes[k * step], ranges[k], round, chunk, column, &left);
-        }
-        mask |= (uint32_t)(left > 0) << k;
+        mask |= weir_slots_bit(c, k, m->pieces[k].send.bytes, m->send_range[k], round, m->chunk, column);
+    }
+    return mask;
+}
+
+/* The peers from which it receives data. */
+WEIR_FN uint32_t weir_slots_sources(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
+                                    uint32_t column)
+{
+    uint32_t mask = 0;
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        mask |= weir_slots_bit(c, k, m->pieces[k].recv.bytes, m->recv_range[k], round, m->chunk, column);
     }
     return mask;
 }
@@ -587,20 +605,16 @@ WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_col
     weir_status status = WEIR_OK;
     for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
         if (duty.sends && i >= 2) {
-            uint32_t to =
-                weir_slots_busy(c, &m->pieces[0].send.bytes, WEIR_PIECES_WORDS, m->send_range, i - 2, m->chunk, column);
-            status = weir_collective_wait(c, WEIR_CELL_TAKEN, to, column, coop);
+            status = weir_collective_wait(c, WEIR_CELL_TAKEN, weir_slots_targets(c, m, i - 2, column), column, coop);
         }
         if (duty.sends && i < rounds && status == WEIR_OK) {
-            uint32_t to =
-                weir_slots_busy(c, &m->pieces[0].send.bytes, WEIR_PIECES_WORDS, m->send_range, i, m->chunk, column);
+            const uint32_t to = weir_slots_targets(c, m, i, column);
             weir_slots_send(c, m, i, column, coop);
             weir_collective_signal(c, WEIR_CELL_DATA, to | self, column, coop);
             weir_slots_keep(c, m, i, column, divides, 0, coop);
         }
         if (duty.takes && i >= 1 && i <= rounds && status == WEIR_OK) {
-            uint32_t from =
-                weir_slots_busy(c, &m->pieces[0].recv.bytes, WEIR_PIECES_WORDS, m->recv_range, i - 1, m->chunk, column);
+            const uint32_t from = weir_slots_sources(c, m, i - 1, column);
             weir_slots_keep(c, m, i - 1, column, divides, 1, coop);
             status = weir_collective_wait(c, WEIR_CELL_DATA, from | self, column, coop);
             if (status == WEIR_OK) {
