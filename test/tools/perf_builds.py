@@ -48,6 +48,16 @@ class PerfBuilds(unittest.TestCase):
                              "put blocks 1024 raw,5.000,5.000,+0.0\n")
             self.assertIn("put blocks 1024", done.stdout)
 
+    def test_commands_of_one_name_have_their_own_rows(self):
+        with tempfile.TemporaryDirectory() as folder:
+            top = pathlib.Path(folder)
+            only = build(top / "only", "10 20 30 40")
+            done = self.run_script("-n", "2", "--csv", str(top / "out.csv"), f"only={only}", "--", "put", "--", "put")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual((top / "out.csv").read_text(encoding="utf-8"),
+                             "row,only\nput blocks 1024,20.000\nput blocks 1024 raw,5.000\n"
+                             "put (2) blocks 1024,30.000\nput (2) blocks 1024 raw,5.000\n")
+
     def test_a_program_of_the_build(self):
         with tempfile.TemporaryDirectory() as folder:
             top = pathlib.Path(folder)
