@@ -28,8 +28,8 @@ TEST(Turn, CallsDoNotOverlap)
     for (int t = 0; t < THREADS; t++) {
         threads.emplace_back([&] {
             for (int i = 0; i < CALLS; i++) {
-                const uint64_t mine = weiri_turn_begin(&turn);
-                if (mine != 0) { // else another thread lost the processor for long
+                const bool mine = weiri_turn_begin(&turn);
+                if (mine) { // else another thread lost the processor for long
                     taken++;
                     overlaps += inside++ != 0;
                     sched_yield();
@@ -50,23 +50,25 @@ TEST(Turn, CallsDoNotOverlap)
 TEST(Turn, ABlockedCallHoldsUpNobodyForLong)
 {
     weiri_turn turn = {};
-    const uint64_t blocked = weiri_turn_begin(&turn);
-    ASSERT_NE(blocked, 0u);
+    ASSERT_TRUE(weiri_turn_begin(&turn));
+    const uint64_t blocked = weiri_now_ns();
     std::thread other([&] {
         // The first waits until the call in progress has taken long, later ones not at all.
         for (int i = 0; i < 2000; i++) {
-            const uint64_t mine = weiri_turn_begin(&turn);
-            EXPECT_EQ(mine, 0u);
+            const bool mine = weiri_turn_begin(&turn);
+            EXPECT_FALSE(mine);
             weiri_turn_end(&turn, mine);
         }
     });
     other.join();
     EXPECT_GE(weiri_now_ns() - blocked, WEIRI_TURN_NS);
     EXPECT_LT(weiri_now_ns() - blocked, 1000 * ms); // 2,000 waits of WEIRI_TURN_NS are 2 s
-    EXPECT_EQ(turn.since, blocked);
-    weiri_turn_end(&turn, blocked);
-    const uint64_t next = weiri_turn_begin(&turn);
-    EXPECT_NE(next, 0u);
+    EXPECT_GE(turn.since, blocked);
+    EXPECT_LE(turn.since, weiri_now_ns());
+    weiri_turn_end(&turn, true);
+    EXPECT_EQ(turn.since, 0u);
+    const bool next = weiri_turn_begin(&turn);
+    EXPECT_TRUE(next);
     weiri_turn_end(&turn, next);
 }
 

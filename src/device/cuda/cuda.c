@@ -416,7 +416,7 @@ static weir_status cuda_event_record(weir_device *device, void *event, void *str
         return status;
     }
     status = outside ? find_capture(device, stream, &capture) : WEIR_OK;
-    const uint64_t turn = weiri_cuda_submit_begin(device);
+    const bool turn = weiri_cuda_submit_begin(device);
     if (status == WEIR_OK && capture != 0) {
         status = weiri_cuda_check(device, "cuEventRecordWithFlags",
                                   weiri_cuda.cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_EXTERNAL));
@@ -439,7 +439,7 @@ static weir_status cuda_stream_wait_event(weir_device *device, void *stream, voi
     status = outside ? find_capture(device, stream, &capture) : WEIR_OK;
     if (status == WEIR_OK) {
         const unsigned flags = capture != 0 ? CU_EVENT_WAIT_EXTERNAL : CU_EVENT_WAIT_DEFAULT;
-        const uint64_t turn = weiri_cuda_submit_begin(device);
+        const bool turn = weiri_cuda_submit_begin(device);
         status = weiri_cuda_check(device, "cuStreamWaitEvent", weiri_cuda.cuStreamWaitEvent(stream, event, flags));
         weiri_cuda_submit_end(device, turn);
     }
@@ -536,7 +536,7 @@ static weir_status cuda_graph_launch(weir_device *device, void *graph, void *str
     if (status != WEIR_OK) {
         return status;
     }
-    const uint64_t turn = weiri_cuda_submit_begin(device);
+    const bool turn = weiri_cuda_submit_begin(device);
     status = weiri_cuda_check(device, "cuGraphLaunch", weiri_cuda.cuGraphLaunch(graph, stream));
     weiri_cuda_submit_end(device, turn);
     weiri_cuda_leave(mode);

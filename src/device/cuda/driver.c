@@ -191,12 +191,12 @@ void weiri_cuda_leave(CUstreamCaptureMode mode)
  * behind a kernel that waits for another thread's, so a thread does not wait long for its turn. */
 static weiri_turn turns[WEIRI_CUDA_GPUS_MAX];
 
-uint64_t weiri_cuda_submit_begin(const weir_device *device)
+bool weiri_cuda_submit_begin(const weir_device *device)
 {
     return weiri_turn_begin(&turns[weiri_cuda_native(device)->ordinal]);
 }
 
-void weiri_cuda_submit_end(const weir_device *device, uint64_t taken)
+void weiri_cuda_submit_end(const weir_device *device, bool taken)
 {
     weiri_turn_end(&turns[weiri_cuda_native(device)->ordinal], taken);
 }

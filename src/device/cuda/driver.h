@@ -167,8 +167,8 @@ void weiri_cuda_leave(CUstreamCaptureMode mode);
 
 /* Threads submit work to the streams of a GPU in turn; the reason is in driver.c. Every call of the driver that puts
  * something on a stream is between these two, in the entered context. */
-uint64_t weiri_cuda_submit_begin(const weir_device *device);
-void weiri_cuda_submit_end(const weir_device *device, uint64_t taken);
+bool weiri_cuda_submit_begin(const weir_device *device);
+void weiri_cuda_submit_end(const weir_device *device, bool taken);
 
 /* Waits in the entered context until the stream is idle. WEIR_ERR_TIMEOUT naming `operation` at the deadline. */
 weir_status weiri_cuda_poll(const weir_device *device, const char *operation, CUstream stream, uint64_t deadline_ns);

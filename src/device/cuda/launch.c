@@ -339,7 +339,7 @@ static weir_status launch(weir_device *device, const weir_kernel *kernel, weir_s
     config.numAttrs = cooperative ? 1 : 0;
     /* The driver copies the arguments before the call returns and does not write to them. */
     void *params[] = { (void *)(uintptr_t)args };
-    const uint64_t turn = weiri_cuda_submit_begin(device);
+    const bool turn = weiri_cuda_submit_begin(device);
     CUresult result = weiri_cuda.cuLaunchKernelEx(&config, loaded.function, params, NULL);
     weiri_cuda_submit_end(device, turn);
     if (result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) {

@@ -264,7 +264,7 @@ static weir_status fill(const weir_device *device, CUdeviceptr base, uint8_t val
 {
     weiri_cuda_device *native = weiri_cuda_native(device);
     pthread_mutex_lock(&native->stream_lock);
-    const uint64_t turn = weiri_cuda_submit_begin(device);
+    const bool turn = weiri_cuda_submit_begin(device);
     CUresult result = weiri_cuda.cuMemsetD8Async(base, value, bytes, native->stream);
     weiri_cuda_submit_end(device, turn);
     weir_status status = finish(device, "fill", "cuMemsetD8Async", result);
@@ -520,7 +520,7 @@ weir_status weiri_cuda_copy(weir_device *device, void *dst, const void *src, uin
     }
     weiri_cuda_device *native = weiri_cuda_native(device);
     pthread_mutex_lock(&native->stream_lock);
-    const uint64_t turn = weiri_cuda_submit_begin(device);
+    const bool turn = weiri_cuda_submit_begin(device);
     CUresult result =
         weiri_cuda.cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, bytes, native->stream);
     weiri_cuda_submit_end(device, turn);
@@ -552,7 +552,7 @@ weir_status weiri_cuda_copy_async(weir_device *device, void *stream, void *dst, 
     if (status != WEIR_OK || bytes == 0) {
         return status;
     }
-    const uint64_t turn = weiri_cuda_submit_begin(device);
+    const bool turn = weiri_cuda_submit_begin(device);
     CUresult result = weiri_cuda.cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, bytes, stream);
     weiri_cuda_submit_end(device, turn);
     weiri_cuda_leave(mode);
@@ -570,7 +570,7 @@ weir_status weiri_cuda_store_async(weir_device *device, void *stream, void *dst,
     if (status != WEIR_OK) {
         return status;
     }
-    const uint64_t turn = weiri_cuda_submit_begin(device);
+    const bool turn = weiri_cuda_submit_begin(device);
     CUresult result =
         weiri_cuda.cuStreamWriteValue64(stream, (CUdeviceptr)(uintptr_t)dst, value, CU_STREAM_WRITE_VALUE_DEFAULT);
     weiri_cuda_submit_end(device, turn);

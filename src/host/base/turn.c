@@ -1,41 +1,51 @@
-/* turn.c - the turn is one word: the time at which the thread in the call began. A waiting thread sees from it whether
- * the call takes long. */
+/* turn.c - the turn is one word. A thread that takes it at once reads no clock, because the guarded calls take about a
+ * microsecond each. The first thread that has to wait puts the time into the word. Later ones see from it whether the
+ * call takes long. */
 #include "src/host/base/turn.h"
 
 #include <sched.h>
-#include <stdbool.h>
 
 #include "src/host/base/clock.h"
 
-static bool take(weiri_turn *turn, uint64_t now, uint64_t *since)
+#define UNSEEN 1u /* the turn is taken, and no other thread has seen it */
+
+/* *seen becomes the word. */
+static bool replace(weiri_turn *turn, uint64_t *seen, uint64_t by)
 {
-    *since = 0;
-    return __atomic_compare_exchange_n(&turn->since, since, now, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+    return __atomic_compare_exchange_n(&turn->since, seen, by, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-/* A thread that began after `now` was read has been in the call for no time. */
+/* A time that another thread read after `now` is no time ago. */
 static bool long_before(uint64_t since, uint64_t now) { return now > since && now - since >= WEIRI_TURN_NS; }
 
-uint64_t weiri_turn_begin(weiri_turn *turn)
+static bool wait_for(weiri_turn *turn)
 {
     const uint64_t begun = weiri_now_ns();
     uint64_t now = begun;
-    uint64_t since = 0;
-    if (take(turn, now, &since)) {
-        return now;
-    }
-    bool taken = false;
-    do {
-        sched_yield();
+    for (;;) {
+        uint64_t seen = UNSEEN;
+        if (replace(turn, &seen, now)) {
+            seen = now;
+        } else if (seen == 0 && replace(turn, &seen, UNSEEN)) {
+            return true;
+        }
+        if ((seen > UNSEEN && long_before(seen, now)) || long_before(begun, now)) {
+            return false;
+        }
+        (void)sched_yield();
         now = weiri_now_ns();
-        taken = take(turn, now, &since);
-    } while (!taken && !long_before(since, now) && !long_before(begun, now));
-    return taken ? now : 0;
+    }
 }
 
-void weiri_turn_end(weiri_turn *turn, uint64_t taken)
+bool weiri_turn_begin(weiri_turn *turn)
 {
-    if (taken != 0) {
+    uint64_t seen = 0;
+    return replace(turn, &seen, UNSEEN) || wait_for(turn);
+}
+
+void weiri_turn_end(weiri_turn *turn, bool taken)
+{
+    if (taken) {
         __atomic_store_n(&turn->since, 0, __ATOMIC_RELEASE);
     }
 }

@@ -1,6 +1,6 @@
 /* turn.h - threads take turns at a call that may block, and none waits long for another.
  *
- *     uint64_t taken = weiri_turn_begin(&turn);
+ *     const bool taken = weiri_turn_begin(&turn);
  *     the call
  *     weiri_turn_end(&turn, taken);
  *
@@ -10,17 +10,19 @@
 #ifndef WEIRI_TURN_H
 #define WEIRI_TURN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define WEIRI_TURN_NS 1000000u
 
 typedef struct weiri_turn {
-    uint64_t since; /* when the thread in the call began, by weiri_now_ns; 0: no thread is in it */
+    uint64_t since; /* when a waiting thread first saw the call in progress, by weiri_now_ns; 1: no thread has; 0: there
+                       is no call */
     char line[56];  /* turns of an array do not share a line of the cache */
 } weiri_turn;
 
-/* Waits for the turn, for at most WEIRI_TURN_NS. 0 if the caller did not get it, and goes on all the same. */
-uint64_t weiri_turn_begin(weiri_turn *turn);
-void weiri_turn_end(weiri_turn *turn, uint64_t taken);
+/* Waits for the turn, for at most WEIRI_TURN_NS. False if the caller did not get it, and goes on all the same. */
+bool weiri_turn_begin(weiri_turn *turn);
+void weiri_turn_end(weiri_turn *turn, bool taken);
 
 #endif
