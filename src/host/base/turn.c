@@ -9,13 +9,13 @@
 
 #define UNSEEN 1u /* the turn is taken, and no other thread has seen it */
 
-/* *seen becomes the word. */
+/* Replaces the word if it is *seen. Otherwise *seen becomes the word. */
 static bool replace(weiri_turn *turn, uint64_t *seen, uint64_t by)
 {
     return __atomic_compare_exchange_n(&turn->since, seen, by, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-/* A time that another thread read after `now` is no time ago. */
+/* `since` may be later than `now`: another thread read it. */
 static bool long_before(uint64_t since, uint64_t now) { return now > since && now - since >= WEIRI_TURN_NS; }
 
 static bool wait_for(weiri_turn *turn)

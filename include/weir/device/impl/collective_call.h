@@ -28,7 +28,7 @@
 #define WEIR_MAILBOX_WORDS 3u
 #define WEIR_CALL_COUNTED ((uint64_t)1 << 47) /* in the first word: the third one is the count for one peer */
 
-#define WEIR_COLLECTIVE_ABANDONED 8u  /* so far behind the epoch lies the word that is 1 once it is abandoned */
+#define WEIR_COLLECTIVE_ABANDONED 8u  /* of the epoch's cell, the word that is 1 once the collective is abandoned */
 #define WEIR_COLLECTIVE_LANE_WORDS 4u /* of counts, for each peer and direction */
 #define WEIR_COLLECTIVE_LANES_AT (WEIR_CELL_BYTES / 8)
 #define WEIR_COLLECTIVE_CELLS (1 + 2 * WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_LANE_WORDS * 8 / WEIR_CELL_BYTES)
