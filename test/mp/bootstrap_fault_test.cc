@@ -344,7 +344,7 @@ TEST_F(BootstrapFault, NeighbourThatStopsDuringCreate)
     for (uint32_t size : { 4u, 7u, 8u }) {
         std::vector<Outcome> all;
         bool met = false;
-        for (int i = 0; i < 10 && !met; i++) { // again if this machine was too busy to meet in time
+        for (int i = 0; i < 10 && !met; i++) { // again if this machine was too busy to meet or to answer in time
             std::string where;
             const int listener = weirt_listen_raw(&where);
             const uint16_t port = static_cast<uint16_t>(strtoul(strrchr(where.c_str(), ':') + 1, nullptr, 10));
@@ -362,8 +362,9 @@ TEST_F(BootstrapFault, NeighbourThatStopsDuringCreate)
             close(meeting.fd);
             close(listener);
             met = true;
+            const bool may_be_slow = timeout_ms << i < 2000; // then a living rank may not answer before the deadline
             for (const Outcome &o : all) {
-                met = met && !weirt_has(o, "missing");
+                met = met && !weirt_has(o, "missing") && (weirt_has(o, "rank 3") || !may_be_slow);
             }
         }
         EXPECT_TRUE(met);
