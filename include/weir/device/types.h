@@ -253,9 +253,9 @@ typedef struct weir_dev_collective {
     weir_dev_difference *differences;
     uint32_t peers[WEIR_COLLECTIVE_RANKS]; /* ranks of the communicator */
     weir_dev_factor factor;
-    uint64_t reserved;
-    uint64_t call;  /* call for which the host launched this kernel: weir_collective_what.call, or WEIR_NO_CALL, */
-    uint64_t count; /* and its count */
+    uint64_t reserved; /* the next field begins a cache line */
+    uint64_t call;     /* call for which the host launched this kernel: weir_collective_what.call, or WEIR_NO_CALL, */
+    uint64_t count;    /* and its count */
 } weir_dev_collective;
 
 /* A rank's call, which the ranks compare. */

@@ -4,9 +4,9 @@
  *     the call
  *     weiri_turn_end(&turn, taken);
  *
- * Calls of two threads overlap only if one of them had waited for WEIRI_TURN_NS: then the thread in the call may be
- * blocked until the other makes its own. So a turn is no lock, and must not protect data. All bytes zero is a turn that
- * nobody has. */
+ * Calls of two threads overlap only if a thread had waited for one of them for WEIRI_TURN_NS: then the thread in that
+ * call may be blocked until another makes its own. So a turn is no lock, and must not protect data. All bytes zero is a
+ * turn that nobody has. */
 #ifndef WEIRI_TURN_H
 #define WEIRI_TURN_H
 

@@ -17,7 +17,7 @@
 #define LONG_GPU ((uint64_t)16 << 20) /* for each rank of the host: all long slots of a rank */
 #define LONG_CPU ((uint64_t)256 << 10)
 #define BLOCKS_MOST 1024u
-#define ROOM_MOST (1u << 30) /* the most bytes of a room, which the handle has in 32 bits */
+#define ROOM_MOST ((uint64_t)1 << 30) /* the most bytes of a room, which the handle has in 32 bits */
 #define SLOT_MOST ((uint64_t)512 << 10)
 #define LONG_SLOT_MOST ((uint64_t)2 << 20) /* with up to FEW_SMS: local.c says when a round is so long */
 #define FEW_SMS 16u
@@ -40,18 +40,11 @@ static weir_status invalid(const char *call, const char *what)
 
 /* ---- ranks and layout ---------------------------------------------------------------------------------------- */
 
-/* Bytes of one of `slots` slots. */
+/* Bytes of one of `slots` slots, or of rooms for packets or lines. */
 static uint64_t slot_of(uint64_t bytes, uint64_t slots, uint64_t most)
 {
     const uint64_t slot = bytes / slots < most ? bytes / slots : most;
     return slot < WEIR_CELL_BYTES ? WEIR_CELL_BYTES : slot / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
-}
-
-/* Bytes of one of `rooms` rooms for packets or lines. */
-static uint32_t room_of(uint64_t bytes, uint64_t rooms)
-{
-    const uint64_t room = bytes / rooms < ROOM_MOST ? bytes / rooms : ROOM_MOST;
-    return (uint32_t)(room / WEIR_CELL_BYTES * WEIR_CELL_BYTES);
 }
 
 /* How staging is divided. Mailboxes and semaphores are not part of it. */
@@ -131,8 +124,8 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
 {
     const uint64_t unit = staging / part->all;
     const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves or turns, ranks */
-    device->packet_room = room_of(unit * part->packets, rooms);
-    device->line_room = room_of(unit * part->lines, rooms);
+    device->packet_room = (uint32_t)slot_of(unit * part->packets, rooms, ROOM_MOST);
+    device->line_room = (uint32_t)slot_of(unit * part->lines, rooms, ROOM_MOST);
     device->slot_columns = count_columns(device->blocks, unit * part->slots / rooms, part->slot_least);
     device->slot_bytes =
         slot_of(unit * part->slots, rooms * device->slot_columns, sm_limit <= FEW_SMS ? LONG_SLOT_MOST : SLOT_MOST);

@@ -501,26 +501,16 @@ WEIR_FN uint32_t weir_slots_bit(const weir_dev_collective *c, uint32_t k, uint64
     return (uint32_t)(left > 0) << k;
 }
 
-/* The peers to which this column sends data in round `round`. */
-WEIR_FN uint32_t weir_slots_targets(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
-                                    uint32_t column)
+/* The peers to which this column sends data in round `round`; with `receives`, a constant, those it receives from. */
+WEIR_FN uint32_t weir_slots_peers(const weir_dev_collective *c, const weir_collective_move *m, int receives,
+                                  uint64_t round, uint32_t column)
 {
     uint32_t mask = 0;
     WEIR_UNROLL
     for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        mask |= weir_slots_bit(c, k, m->pieces[k].send.bytes, m->send_range[k], round, m->chunk, column);
-    }
-    return mask;
-}
-
-/* The peers from which it receives data. */
-WEIR_FN uint32_t weir_slots_sources(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
-                                    uint32_t column)
-{
-    uint32_t mask = 0;
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        mask |= weir_slots_bit(c, k, m->pieces[k].recv.bytes, m->recv_range[k], round, m->chunk, column);
+        const uint64_t bytes = receives ? m->pieces[k].recv.bytes : m->pieces[k].send.bytes;
+        const uint64_t range = receives ? m->recv_range[k] : m->send_range[k];
+        mask |= weir_slots_bit(c, k, bytes, range, round, m->chunk, column);
     }
     return mask;
 }
@@ -605,16 +595,16 @@ WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_col
     weir_status status = WEIR_OK;
     for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
         if (duty.sends && i >= 2) {
-            status = weir_collective_wait(c, WEIR_CELL_TAKEN, weir_slots_targets(c, m, i - 2, column), column, coop);
+            status = weir_collective_wait(c, WEIR_CELL_TAKEN, weir_slots_peers(c, m, 0, i - 2, column), column, coop);
         }
         if (duty.sends && i < rounds && status == WEIR_OK) {
-            const uint32_t to = weir_slots_targets(c, m, i, column);
+            const uint32_t to = weir_slots_peers(c, m, 0, i, column);
             weir_slots_send(c, m, i, column, coop);
             weir_collective_signal(c, WEIR_CELL_DATA, to | self, column, coop);
             weir_slots_keep(c, m, i, column, divides, 0, coop);
         }
         if (duty.takes && i >= 1 && i <= rounds && status == WEIR_OK) {
-            const uint32_t from = weir_slots_sources(c, m, i - 1, column);
+            const uint32_t from = weir_slots_peers(c, m, 1, i - 1, column);
             weir_slots_keep(c, m, i - 1, column, divides, 1, coop);
             status = weir_collective_wait(c, WEIR_CELL_DATA, from | self, column, coop);
             if (status == WEIR_OK) {
