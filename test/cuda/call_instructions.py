@@ -23,7 +23,7 @@ def count(operation, calls):
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                             env=dict(os.environ, WEIR_CUDA_LIBRARY=DRIVER))
     found = re.search(r"Collected\s*:\s*(\d+)(?:\s+(\d+))?", result.stdout) # columns of zeros at the end are left out
-    if result.returncode != 0 or found is None:
+    if result.returncode != 0 or found is None or "sysCount" not in result.stdout:
         sys.exit(f"{' '.join(command)}:\n{result.stdout}")
     return int(found.group(1)), int(found.group(2) or 0)
 
