@@ -25,6 +25,7 @@
  * A progress callback is called once a round, even when there are no requests; handlers with the same function and
  * context share the call. It returns WEIR_OK if it got something done, WEIR_PENDING if not, and an error to fail all
  * channels that share it. weir_port_channel_try_put (weir/port_channel.h) shows how a handler pushes to other channels.
+ * On a GPU, the context of the communicator's device is current when the thread starts.
  *
  * Create, start, stop and destroy are called once each, in this order. Before start, requests stay queued, and a wait,
  * or a push that finds no credit, returns WEIR_ERR_INVALID.

@@ -99,6 +99,12 @@ typedef struct weiri_device_ops {
      * one thread of a CPU stores it flag last (weir/device/impl/line.h). */
     bool (*keeps_lines)(weir_device *device, const uint8_t uuid[16]);
 
+    /* For a thread of weir that makes many calls of one device. Between the two the thread may stay in the device's
+     * context, so that each op is faster. They cannot fail: a thread that cannot stay there enters in each op. NULL for
+     * a kind without contexts. */
+    void (*thread_enter)(weir_device *device);
+    void (*thread_leave)(weir_device *device);
+
     /* Whether the pointer is in memory of this kind of device; sets *out if it is. Opens nothing, loads nothing, never
      * fails. NULL for a kind without devices. */
     bool (*locate)(const void *pointer, weir_device_place *out);

@@ -162,8 +162,24 @@ weir_status weiri_cuda_check(const weir_device *device, const char *call, CUresu
     return weiri_fail(status, "gpu:%u: %s: %s", device->info.index, call, text);
 }
 
+static _Thread_local CUcontext stays_in; /* between thread_enter and thread_leave */
+
+#define STAYS ((CUstreamCaptureMode)-1) /* not a mode: the thread was in the context before it entered */
+
+/* A callback of the user, which runs on weir's thread, may have made another context current. */
+static bool is_inside(const weir_device *device)
+{
+    CUcontext current = NULL;
+    return stays_in != NULL && stays_in == weiri_cuda_native(device)->context &&
+           weiri_cuda.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == stays_in;
+}
+
 weir_status weiri_cuda_enter(const weir_device *device, CUstreamCaptureMode *mode)
 {
+    if (is_inside(device)) {
+        *mode = STAYS;
+        return WEIR_OK;
+    }
     *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUresult result = weiri_cuda.cuThreadExchangeStreamCaptureMode(mode);
     if (result != CUDA_SUCCESS) {
@@ -180,8 +196,26 @@ weir_status weiri_cuda_enter(const weir_device *device, CUstreamCaptureMode *mod
 void weiri_cuda_leave(CUstreamCaptureMode mode)
 {
     CUcontext popped;
-    (void)weiri_cuda.cuCtxPopCurrent(&popped);
-    (void)weiri_cuda.cuThreadExchangeStreamCaptureMode(&mode);
+    if (mode != STAYS) {
+        (void)weiri_cuda.cuCtxPopCurrent(&popped);
+        (void)weiri_cuda.cuThreadExchangeStreamCaptureMode(&mode);
+    }
+}
+
+void weiri_cuda_thread_enter(weir_device *device)
+{
+    CUstreamCaptureMode mode;
+    if (weiri_cuda_enter(device, &mode) == WEIR_OK) {
+        stays_in = weiri_cuda_native(device)->context;
+    }
+}
+
+void weiri_cuda_thread_leave(weir_device *device)
+{
+    if (stays_in == weiri_cuda_native(device)->context) {
+        stays_in = NULL;
+        weiri_cuda_leave(CU_STREAM_CAPTURE_MODE_GLOBAL);
+    }
 }
 
 /* When two threads put work on idle streams of a context at the same moment, the driver can give both streams one

@@ -55,6 +55,7 @@ CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatu
     X(cuDeviceCanAccessPeer, true)                  \
     X(cuDeviceGetP2PAttribute, true)                \
     X(cuDevicePrimaryCtxRetain, true)               \
+    X(cuCtxGetCurrent, true)                        \
     X(cuCtxPushCurrent, true)                       \
     X(cuCtxGetLimit, true)                          \
     X(cuCtxPopCurrent, true)                        \
@@ -164,6 +165,9 @@ void weiri_cuda_describe(CUresult result, char *text, size_t size);
  * the user captures, and stay out of the graph. *mode keeps the thread's own mode for leave. */
 weir_status weiri_cuda_enter(const weir_device *device, CUstreamCaptureMode *mode);
 void weiri_cuda_leave(CUstreamCaptureMode mode);
+/* The ops of these names. */
+void weiri_cuda_thread_enter(weir_device *device);
+void weiri_cuda_thread_leave(weir_device *device);
 
 /* Threads submit work to the streams of a GPU in turn; the reason is in driver.c. Every call of the driver that puts
  * something on a stream is between these two, in the entered context. */

@@ -408,11 +408,15 @@ static void give_way(const weiri_worker *worker)
 static void *run(void *context)
 {
     weiri_worker *worker = (weiri_worker *)context;
+    weir_device *device = worker->proxy->comm->device;
     weiri_cpus near;
     idleness idle = { 0, false, 0 };
     inside = worker;
-    if (weiri_cpus_near(worker->proxy->comm->device->pci, &near)) {
+    if (weiri_cpus_near(device->pci, &near)) {
         (void)weiri_cpus_pin(&near);
+    }
+    if (device->ops->thread_enter != NULL) {
+        device->ops->thread_enter(device);
     }
     pthread_mutex_lock(&worker->mutex);
     for (uint32_t round = 1; !worker->quit; round++) {
@@ -431,6 +435,9 @@ static void *run(void *context)
         }
     }
     pthread_mutex_unlock(&worker->mutex);
+    if (device->ops->thread_leave != NULL) {
+        device->ops->thread_leave(device);
+    }
     inside = NULL;
     return NULL;
 }
