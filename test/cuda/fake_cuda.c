@@ -13,11 +13,13 @@
 #define GPUS 2
 #define GRANULARITY ((size_t)2 << 20)
 #define MULTIPROCESSORS 132u
-#define GROUP 8u /* multiprocessors of a group */
+#define GROUP 8u    /* multiprocessors of a group */
+#define CONTEXTS 8u /* that a thread can have entered */
 
 static _Thread_local unsigned launches;
 static _Thread_local const void *launched;
 static _Thread_local unsigned depth;
+static _Thread_local CUcontext contexts[CONTEXTS]; /* the current one last */
 static _Thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 static atomic_long alive;
 static atomic_uintptr_t last_object = 4096; /* streams, events, functions: numbers that nobody dereferences */
@@ -187,19 +189,28 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 
 CUresult cuCtxPushCurrent(CUcontext context)
 {
-    (void)context;
-    const CUresult result = fake_cuda_enter(__func__);
-    depth += result == CUDA_SUCCESS;
+    const CUresult result = depth < CONTEXTS ? fake_cuda_enter(__func__) : CUDA_ERROR_UNKNOWN;
+    if (result == CUDA_SUCCESS) {
+        contexts[depth++] = context;
+    }
     return result;
 }
 
 CUresult cuCtxPopCurrent(CUcontext *context)
 {
     fake_cuda_count();
-    depth--;
-    *context = NULL;
+    *context = contexts[--depth];
     return CUDA_SUCCESS;
 }
+
+CUresult cuCtxGetCurrent(CUcontext *context)
+{
+    fake_cuda_count();
+    *context = depth > 0 ? contexts[depth - 1] : NULL;
+    return CUDA_SUCCESS;
+}
+
+void fake_cuda_replace_context(void) { contexts[depth - 1] = (CUcontext)new_object(); }
 
 /* Fails only for a thread that enters. */
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *with)

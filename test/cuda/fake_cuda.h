@@ -29,6 +29,8 @@ const char *fake_cuda_failed(void);
 long fake_cuda_alive(void);
 /* Contexts that this thread has entered and not left, plus 1 if its capture mode is not the global one. */
 unsigned fake_cuda_inside(void);
+/* Puts a foreign context in the place of the thread's current one, as cudaSetDevice does. */
+void fake_cuda_replace_context(void);
 
 #ifdef __cplusplus
 }

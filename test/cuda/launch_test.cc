@@ -1,5 +1,5 @@
 // Kernels of the GPU backend, over a driver whose kernels do nothing: which function a launch names, what a fork
-// leaves alone, and how many calls of the driver an operation makes. Needs no GPU.
+// leaves alone, how many calls of the driver an operation makes, and threads that stay in a context. Needs no GPU.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -12,12 +12,14 @@
 #include <vector>
 
 #include "weir/collective.h"
+#include "weir/device/request.h"
 #include "weir/weir.h"
 
 #include "test/cuda/fake_cuda.h"
 #include "test/cuda/fake_kernel.h"
 
 extern "C" {
+#include "src/device/device.h"
 #include "src/host/base/alloc.h"
 }
 
@@ -178,6 +180,105 @@ TEST_F(Gpu, StreamsOutliveTheirDestroyInAFork)
     EXPECT_TRUE(cut != WEIR_OK || weir_stream_multiprocessors(device, streams[1]) == 8);
     weir_stream_destroy(device, streams[1]);
     weir_stream_destroy(device, streams[0]);
+}
+
+// The calls of the driver that a copy on a stream makes, or 0 if it fails.
+unsigned calls_of_a_copy(weir_device *device, void *stream)
+{
+    const char from[16] = "copied";
+    char to[16] = "";
+    const unsigned before = fake_cuda_calls();
+    const weir_status status = device->ops->copy_async(device, stream, to, from, sizeof to);
+    const unsigned calls = fake_cuda_calls() - before;
+    return status == WEIR_OK && std::string(to) == from ? calls : 0;
+}
+
+constexpr unsigned INSIDE = 2;  // the copy, and which context is current
+constexpr unsigned OUTSIDE = 5; // the copy, and two calls each that enter and leave
+
+TEST_F(Gpu, AThreadThatStaysInAContextMakesTwoCallsForACopy)
+{
+    EXPECT_EQ(calls_of_a_copy(device, nullptr), OUTSIDE);
+    device->ops->thread_enter(device);
+    EXPECT_EQ(calls_of_a_copy(device, nullptr), INSIDE);
+    EXPECT_EQ(calls_of_a_copy(device, nullptr), INSIDE);
+    device->ops->thread_leave(device);
+    EXPECT_EQ(fake_cuda_inside(), 0u);
+    EXPECT_EQ(calls_of_a_copy(device, nullptr), OUTSIDE);
+}
+
+TEST_F(Gpu, AThreadThatStaysInAContextEntersAnotherDevices)
+{
+    weir_device *other = nullptr;
+    ASSERT_EQ(weir_device_open("gpu:1", nullptr, &other), WEIR_OK) << weir_last_error();
+    device->ops->thread_enter(device);
+    EXPECT_EQ(calls_of_a_copy(other, nullptr), OUTSIDE);
+    EXPECT_EQ(calls_of_a_copy(device, nullptr), INSIDE);
+    device->ops->thread_leave(device);
+    EXPECT_EQ(fake_cuda_inside(), 0u);
+    weir_device_close(other);
+}
+
+// A callback of the user may call cudaSetDevice on a proxy's thread.
+TEST_F(Gpu, AThreadWhoseContextWasReplacedEntersInEachCall)
+{
+    device->ops->thread_enter(device);
+    fake_cuda_replace_context();
+    EXPECT_EQ(calls_of_a_copy(device, nullptr), OUTSIDE + 1);
+    device->ops->thread_leave(device);
+    EXPECT_EQ(fake_cuda_inside(), 0u);
+}
+
+TEST_F(Gpu, AThreadThatCannotStayInAContextEntersInEachCall)
+{
+    for (unsigned n = 1; n <= 2; n++) {
+        (void)fake_cuda_fail_nth(FAKE_CUDA_ENTER, n);
+        device->ops->thread_enter(device);
+        EXPECT_EQ(fake_cuda_fail_nth(FAKE_CUDA_ENTER, 0), 0u);
+        EXPECT_EQ(calls_of_a_copy(device, nullptr), OUTSIDE);
+        device->ops->thread_leave(device);
+        EXPECT_EQ(fake_cuda_inside(), 0u);
+    }
+}
+
+// What a handler sees on the proxy's thread.
+struct seen {
+    weir_device *device;
+    unsigned calls;
+};
+
+weir_status copy_in_handler(void *context, const weir_request *)
+{
+    seen *s = static_cast<seen *>(context);
+    s->calls = calls_of_a_copy(s->device, nullptr);
+    return WEIR_OK;
+}
+
+TEST_F(Gpu, AProxyStaysInItsDevicesContext)
+{
+    weir_unique_id id;
+    weir_bootstrap *boot = nullptr;
+    weir_comm *comm = nullptr;
+    weir_proxy *proxy = nullptr;
+    weir_proxy_channel *channel = nullptr;
+    seen s = { device, 0 };
+    const weir_proxy_handler handler = { copy_in_handler, &s, nullptr, nullptr };
+    weir_request request = {};
+    request.type = WEIR_REQUEST_USER;
+    EXPECT_TRUE(weir_unique_id_create(nullptr, &id) == WEIR_OK &&
+                weir_bootstrap_create(id.text, 0, 1, nullptr, &boot) == WEIR_OK &&
+                weir_comm_create(boot, device, nullptr, &comm) == WEIR_OK &&
+                weir_proxy_create(comm, nullptr, &proxy) == WEIR_OK &&
+                weir_proxy_channel_create(proxy, &handler, nullptr, &channel) == WEIR_OK &&
+                weir_proxy_start(proxy) == WEIR_OK &&
+                weir_proxy_channel_push(channel, &request, 0, nullptr) == WEIR_OK &&
+                weir_proxy_drain(proxy, 0) == WEIR_OK && weir_proxy_stop(proxy) == WEIR_OK)
+        << weir_last_error();
+    EXPECT_EQ(s.calls, INSIDE);
+    weir_proxy_channel_destroy(channel);
+    weir_proxy_destroy(proxy);
+    weir_comm_destroy(comm);
+    weir_bootstrap_destroy(boot);
 }
 
 #if defined(WEIRT_NVCC)
