@@ -211,10 +211,12 @@ enum Deed {
     SWAP,
     DROP,
     REFLECT,
-    DELAY
+    DELAY,
+    FORGE // replaces the payload of a message, and seals it with a key
 };
 
-// A relay between clients and a server, without the key. It treats one frame of a client, on connections for `purpose`.
+// A relay between clients and a server, at first without the key. It treats one frame of a client, on connections for
+// `purpose`.
 class Relay {
 public:
     Relay(uint16_t port, Deed deed, uint32_t purpose, uint32_t frame)
@@ -234,6 +236,13 @@ public:
         close(listener_);
     }
     bool did() const { return did_; }
+    // FORGE: from now on the relay has a key. The next message gets this payload.
+    void forge(const std::string &key, const std::string &payload)
+    {
+        const std::lock_guard<std::mutex> lock(forge_mutex_);
+        key_ = key;
+        payload_ = payload;
+    }
     // All bytes that have passed, of all connections, as they came.
     std::string seen()
     {
@@ -280,8 +289,34 @@ private:
         }
         return head + (bytes > 0 ? take(from, bytes) : "");
     }
+    // What both ends hash with the key, as it was in their first bytes.
+    static weiri_auth beginning(const std::string &hello, const std::string &challenge)
+    {
+        weiri_auth auth = {};
+        if (!hello.empty() && !challenge.empty()) {
+            memcpy(auth.purpose, &hello[12], sizeof auth.purpose);
+            memcpy(auth.client, &hello[12 + sizeof auth.purpose], sizeof auth.client);
+            memcpy(auth.server, &challenge[12], sizeof auth.server);
+        }
+        return auth;
+    }
+    // Forges the frame with this number if it is a message and the relay has a key; returns whether it did.
+    bool forge_frame(const weiri_auth &recorded, uint32_t number, std::string *frame)
+    {
+        const std::lock_guard<std::mutex> lock(forge_mutex_);
+        if (key_.empty() || did_ || static_cast<uint32_t>((*frame)[0]) != WEIRI_FRAME_USER) {
+            return false;
+        }
+        uint64_t tag;
+        memcpy(&tag, &(*frame)[4], sizeof tag);
+        Member client = {};
+        weiri_auth_seals(&recorded, weirt_bytes(key_), &client.seal_out, &client.seal_in);
+        client.seal_out.frames = number;
+        *frame = weirt_frame(&client, WEIRI_FRAME_USER, tag, payload_);
+        return true;
+    }
     // Passes on all frames of one direction and treats one of them.
-    void frames(int from, int to, int back, bool treated)
+    void frames(int from, int to, int back, bool treated, const weiri_auth &recorded)
     {
         std::string kept;
         for (uint32_t i = 0; !stop_; i++) {
@@ -289,7 +324,9 @@ private:
             if (frame.empty()) {
                 break;
             }
-            if (treated && i == frame_) {
+            if (treated && deed_ == FORGE) {
+                did_ = forge_frame(recorded, i, &frame) || did_;
+            } else if (treated && i == frame_) {
                 did_ = true;
                 switch (deed_) {
                 case ALTER_KIND:
@@ -344,11 +381,11 @@ private:
         }
         const std::string hello = pass(client, server, WEIRI_AUTH_HELLO_BYTES);
         const bool treated = hello.size() > 12 && static_cast<uint32_t>(hello[12]) == purpose_;
-        pass(server, client, WEIRI_AUTH_CHALLENGE_BYTES);
+        const weiri_auth recorded = beginning(hello, pass(server, client, WEIRI_AUTH_CHALLENGE_BYTES));
         pass(client, server, WEIRI_AUTH_PROOF_BYTES);
         pass(server, client, WEIRI_AUTH_PROOF_BYTES);
-        std::thread back([&] { frames(server, client, server, false); });
-        frames(client, server, client, treated);
+        std::thread back([&] { frames(server, client, server, false, recorded); });
+        frames(client, server, client, treated, recorded);
         back.join();
         close(server);
         close(client);
@@ -374,6 +411,9 @@ private:
     std::atomic<bool> did_{ false };
     std::mutex seen_mutex_;
     std::string seen_;
+    std::mutex forge_mutex_;
+    std::string key_;
+    std::string payload_;
     std::thread thread_;
 };
 
@@ -463,6 +503,39 @@ TEST_F(BootstrapAuth, AStrangerOnThePathReadsAllButTheKey)
     EXPECT_NE(seen.find(said), std::string::npos);
     EXPECT_EQ(seen.find(weirt_id_key(id)), std::string::npos);
     EXPECT_EQ(seen.find(std::string(id.text + 6, 64)), std::string::npos);
+}
+
+// The job's key and the recorded beginning of a connection give the connection's keys. So a stranger that gets the key
+// while the job runs can forge a message. With another key the same message ends the rank that reads it.
+TEST_F(BootstrapAuth, TheKeyAndARecordedBeginningForgeAMessage)
+{
+    weirt_log_allow("altered or replayed on the way");
+    const std::string said = "what the program sends";
+    const std::string forged = "what the stranger says";
+    for (const bool is_right : { true, false }) {
+        const weir_unique_id id = weirt_new_id();
+        std::string key = weirt_id_key(id);
+        key[0] = static_cast<char>(is_right ? key[0] : key[0] ^ 1);
+        Relay relay(weirt_id_port(id), FORGE, WEIRI_FRAME_PEER, 0);
+        weirt_job(id.text, 2, [&](weir_bootstrap *boot, uint32_t rank) {
+            if (rank == 1) {
+                relay.forge(key, forged);
+            }
+            std::string text = said;
+            const Outcome o = weirt_outcome([&] {
+                return rank == 1 ? weir_bootstrap_send(boot, text.data(), text.size(), 0, 5)
+                                 : weir_bootstrap_recv(boot, &text[0], text.size(), 1, 5);
+            });
+            if (rank == 0) {
+                EXPECT_EQ(o.status, is_right ? WEIR_OK : WEIR_ERR_AUTH) << o.text;
+                EXPECT_EQ(text, is_right ? forged : said);
+                EXPECT_TRUE(is_right || weirt_has(o, "what rank 1 sent from 127.0.0.1:")) << o.text;
+            }
+            // The frames after the forged one are rank 1's own.
+            EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr) == WEIR_OK, is_right) << weir_last_error();
+        });
+        EXPECT_TRUE(relay.did());
+    }
 }
 
 // The last message of a leaving rank is late, and its goodbye on another connection overtakes it: the message is still

@@ -96,6 +96,55 @@ struct Descriptors {
     Outcome outcome;
 };
 
+// Strangers at 127.0.0.1 that connect without a pause, until the end of the block: they replace each connection that
+// the rank drops.
+class Flood {
+public:
+    Flood(uint16_t port, const std::string &bytes) : port_(port), bytes_(bytes)
+    {
+        for (std::thread &t : threads_) {
+            t = std::thread([this] { run(); });
+        }
+    }
+    ~Flood()
+    {
+        over_ = true;
+        for (std::thread &t : threads_) {
+            t.join();
+        }
+    }
+
+private:
+    void run()
+    {
+        std::vector<int> fds(8 * room, -1);
+        while (!over_) {
+            for (int &fd : fds) {
+                if (fd >= 0 && is_open(fd)) {
+                    continue;
+                }
+                if (fd >= 0) {
+                    close(fd);
+                }
+                fd = weirt_try_connect(port_);
+                (void)!send(fd, bytes_.data(), bytes_.size(), MSG_NOSIGNAL);
+            }
+        }
+        close_all(fds);
+    }
+
+    const uint16_t port_;
+    const std::string bytes_;
+    std::atomic<bool> over_{ false };
+    std::thread threads_[4];
+};
+
+struct Flooded {
+    std::atomic<uint32_t> dropped; // 1: a slow client has lost its connection
+    std::atomic<uint32_t> over;    // 1: the flood is over
+    std::atomic<uint32_t> port;    // of the slow client
+};
+
 // A job of two ranks in a process with few descriptors. Many clients connect to rank 0 and send half of a hello. The
 // process keeps nearly all descriptors for itself.
 TEST_F(BootstrapStrangers, ARunningJobKeepsItsDescriptors)
@@ -158,6 +207,51 @@ TEST_F(BootstrapStrangers, ACrowdDoesNotKeepRanksFromMeeting)
         weir_unique_id_discard(&id);
         EXPECT_EQ(weirt_wait(pid), 0) << bytes.size();
         close_all(fds);
+    }
+}
+
+// A flood from the ranks' own address drops a client that has not proved the key yet, as it may drop ranks. That is no
+// error: ranks connect again, and meet at the latest when the flood is over.
+TEST_F(BootstrapStrangers, AFloodFromTheRanksAddressOnlyDelaysThem)
+{
+    for (const std::string &bytes : { std::string(), some_hello().substr(0, 30), some_hello() }) {
+        Shared<Flooded> shared;
+        const weir_unique_id id = weirt_new_id();
+        const pid_t pid = weirt_fork(0, [&](uint32_t) {
+            const Limit limit(few);
+            weirt_threads(2, [&](uint32_t rank) {
+                if (rank == 1) {
+                    weirt_await_count(shared->dropped, 1u);
+                }
+                const weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
+                weir_bootstrap *boot = nullptr;
+                EXPECT_EQ(weir_bootstrap_create(id.text, rank, 2, &opts, &boot), WEIR_OK) << weir_last_error();
+                weirt_await_count(shared->over, 1u);
+                EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+                weir_bootstrap_destroy(boot);
+            });
+            // The slow client was the first to be dropped, and only the first is logged.
+            const std::string from = "foreign connection from 127.0.0.1:" + std::to_string(shared->port);
+            EXPECT_EQ(weirt_log_count((from + ", ignored: too many connections").c_str()), 1u);
+            EXPECT_EQ(weirt_log_count("foreign connection"), 1u);
+            _exit(testing::Test::HasFailure() ? 1 : 0);
+        });
+        weir_unique_id_discard(&id);
+        const int slow = connect_from("127.0.0.1", weirt_id_port(id), some_hello());
+        sockaddr_in name = {};
+        socklen_t size = sizeof name;
+        EXPECT_EQ(getsockname(slow, reinterpret_cast<sockaddr *>(&name), &size), 0);
+        shared->port = ntohs(name.sin_port);
+        EXPECT_NE(weirt_read_exactly(slow, WEIRI_AUTH_CHALLENGE_BYTES), "");
+        {
+            const Flood flood(weirt_id_port(id), bytes);
+            EXPECT_TRUE(is_closed(slow));
+            shared->dropped = 1;
+            weirt_sleep_ms(1000); // the ranks try to meet
+        }
+        shared->over = 1;
+        EXPECT_EQ(weirt_wait(pid), 0) << bytes.size();
+        close(slow);
     }
 }
 
