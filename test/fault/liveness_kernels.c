@@ -1,6 +1,13 @@
 /* liveness_kernels.c - see liveness_kernels.h. */
 #include "liveness_kernels.h"
 
+WEIR_FN void pause_for(uint64_t ns)
+{
+    const uint64_t begun = weir_arch_clock_ns();
+    while (weir_arch_clock_ns() - begun < ns) {
+    }
+}
+
 WEIR_KERNEL(liveness, liveness_args)
 {
     weir_status status = WEIR_OK;
@@ -9,6 +16,9 @@ WEIR_KERNEL(liveness, liveness_args)
         return;
     }
     while (status == WEIR_OK) {
+        if (args->pause_ns != 0) {
+            pause_for(args->pause_ns);
+        }
         weir_dev_semaphore_signal(&args->semaphore);
         status = weir_dev_semaphore_wait(&args->semaphore);
         weir_arch_store_relaxed_sys_u64(&args->report->trips, ++trips);

@@ -18,6 +18,7 @@ typedef struct liveness_report {
 typedef struct liveness_args {
     weir_dev_semaphore semaphore;
     liveness_report *report;
+    uint64_t pause_ns; /* before each signal */
 } liveness_args;
 
 const weir_kernel *liveness_kernel(void);

@@ -19,10 +19,12 @@ namespace {
 struct liveness_case {
     weirt_death death; // WEIRT_ALIVE: rank 2 aborts
     uint32_t end_ms;   // time limit of both kernels' ends
+    uint64_t pause_ns; // of rank 0, before each signal
 };
 
 constexpr uint64_t TRIPS = 1000;        // before rank 2 fails
 constexpr uint32_t STOP_TIMEOUT = 5000; // WEIR_TIMEOUT_MS, ms
+constexpr uint64_t SLOW_ROUND_NS = 250000;
 
 struct liveness_pair {
     weir_connection *connection = nullptr;
@@ -73,6 +75,7 @@ void pass_signals(weirt_rank *rank, const weirt_comm *comm, liveness_pair *pair,
 {
     liveness_args args = {};
     args.report = static_cast<liveness_report *>(weir_memory_pointer(pair->shared));
+    args.pause_ns = rank->rank == 0 ? what->pause_ns : 0;
     if (!WEIRT_OK(rank, weir_semaphore_device(pair->semaphore, &args.semaphore)) ||
         !WEIRT_OK(rank,
                   weir_launch(comm->device, liveness_kernel(), weir_shape{ 1, 1 }, &args, nullptr, pair->stream)) ||
@@ -252,11 +255,11 @@ void call_without_end(weirt_rank *rank)
 
 class Liveness : public StageTest {
 protected:
-    void run(weirt_death death, uint32_t end_ms) const
+    void run(weirt_death death, uint32_t end_ms, uint64_t pause_ns = 0) const
     {
         // A GPU does nothing else at this time, but other programs share the processor.
         const bool gpu = std::strcmp(stage()->kind, "gpu") == 0;
-        const liveness_case what = { death, end_ms + (gpu ? 0 : 5000 * weirt_slow()) };
+        const liveness_case what = { death, end_ms + (gpu ? 0 : 5000 * weirt_slow()), pause_ns };
         weirt_ranks_run(stage(), 3, three_ranks, &what, sizeof what);
     }
 };
@@ -265,6 +268,10 @@ INSTANTIATE_TEST_SUITE_P(Stages, Liveness, ::testing::Values(1, 3), weirt_stage_
 
 TEST_P(Liveness, AbortEndsKernelsWhoseWaitsSucceed) { run(WEIRT_ALIVE, 1000); }
 TEST_P(Liveness, DeathEndsKernelsWhoseWaitsSucceed) { run(WEIRT_KILL, 1000); }
+
+// On a GPU rank 1 waits a quarter of a millisecond each time, nearly the longest time in which a wait checks nothing.
+TEST_P(Liveness, AbortEndsKernelsWhoseRoundsAreSlow) { run(WEIRT_ALIVE, 1000, SLOW_ROUND_NS); }
+TEST_P(Liveness, DeathEndsKernelsWhoseRoundsAreSlow) { run(WEIRT_KILL, 1000, SLOW_ROUND_NS); }
 
 TEST_P(Liveness, SilenceEndsKernelsWhoseWaitsSucceed)
 {
