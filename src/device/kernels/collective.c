@@ -16,6 +16,11 @@ WEIRI_PACKET_KERNEL(weiri_move_lines, weiri_move_args)
     (void)weir_collective_move_lines(&args->collective, &args->move, coop);
 }
 
+WEIR_KERNEL_FOR(weiri_move_two, weiri_move_args, WEIRI_TWO_THREADS)
+{
+    (void)weir_move_lines_two(&args->collective, &args->move, coop);
+}
+
 WEIR_KERNEL_FOR(weiri_move_slots, weiri_move_args, WEIRI_SLOT_THREADS)
 {
     (void)weir_collective_move_slots(&args->collective, &args->move, coop);
@@ -46,6 +51,7 @@ WEIR_KERNEL_FOR(weiri_copies_wait, weiri_copies_args, WEIRI_COPIES_BOUNDS)
     (void)weir_copies_wait(&args->collective, args->ranks, args->word, coop);
 }
 
-const weir_kernel *const weiri_collective_kernels[] = { &weiri_move_packets, &weiri_move_lines,  &weiri_move_slots,
-                                                        &weiri_copies_meet,  &weiri_copies_wait, &weiri_spread,
-                                                        &weiri_relay_lines,  &weiri_relay_slots, NULL };
+const weir_kernel *const weiri_collective_kernels[] = {
+    &weiri_move_packets, &weiri_move_lines,  &weiri_move_slots,  &weiri_copies_meet, &weiri_copies_wait,
+    &weiri_spread,       &weiri_relay_lines, &weiri_relay_slots, &weiri_move_two,    NULL
+};

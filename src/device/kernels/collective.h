@@ -8,6 +8,7 @@
 #include "weir/device/impl/collective_exchange_shared.h"
 #include "weir/device/impl/collective_parts_lines.h"
 #include "weir/device/impl/collective_rails.h"
+#include "weir/device/impl/collective_two.h"
 #include "weir/device/kernel.h"
 
 #if defined(__cplusplus)
@@ -22,7 +23,8 @@ extern "C" {
 #define WEIRI_PACKET_THREADS 384
 #define WEIRI_PACKET_BOUNDS WEIRI_PACKET_THREADS, 1
 #define WEIRI_SLOT_THREADS 1024
-#define WEIRI_FEW_THREADS 512 /* of kernels whose threads have 128 registers */
+#define WEIRI_TWO_THREADS 1024 /* of the kernels by lines for two ranks */
+#define WEIRI_FEW_THREADS 512  /* of kernels whose threads have 128 registers */
 
 /* A kernel by packets or lines. */
 #define WEIRI_PACKET_KERNEL(name, args_type) WEIR_KERNEL_FOR(name, args_type, WEIRI_PACKET_BOUNDS)
@@ -87,7 +89,8 @@ enum {
     WEIRI_COPIES_WAIT,
     WEIRI_SPREAD,
     WEIRI_RELAY_LINES,
-    WEIRI_RELAY_SLOTS
+    WEIRI_RELAY_SLOTS,
+    WEIRI_MOVE_TWO /* by lines, between two ranks */
 };
 extern const weir_kernel *const weiri_collective_kernels[];
 
@@ -128,6 +131,7 @@ enum {
     WEIRI_REDUCE_LINES,
     WEIRI_REDUCE_SLOTS,
     WEIRI_REDUCE_ZERO_COPY,
+    WEIRI_REDUCE_TWO, /* by lines, between two ranks */
     WEIRI_REDUCE_FORMS
 };
 enum { WEIRI_FLOAT_F32_SUM, WEIRI_FLOAT_F32, WEIRI_FLOAT_F64 };

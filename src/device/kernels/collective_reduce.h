@@ -35,6 +35,11 @@ REDUCE_LARGE_KERNEL(REDUCE_NAME(zero_copy), weiri_reduce_args)
     (void)weir_collective_reduce_zero_copy(&args->collective, &args->reduce, REDUCE_DTYPE, REDUCE_OP, coop);
 }
 
+WEIR_KERNEL_FOR(REDUCE_NAME(two), weiri_reduce_args, WEIRI_TWO_THREADS)
+{
+    (void)weir_reduce_lines_two(&args->collective, &args->reduce, REDUCE_DTYPE, REDUCE_OP, coop);
+}
+
 #undef REDUCE_KERNEL
 #undef REDUCE_LARGE_KERNEL
 #undef REDUCE_NAME

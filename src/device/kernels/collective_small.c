@@ -19,12 +19,28 @@
 #define REDUCE_OP args->op
 #include "src/device/kernels/collective_reduce.h"
 
-const weir_kernel *const weiri_collective_small_kernels[] = {
-    &weiri_once_f8e4m3_any,      &weiri_packets_f8e4m3_any,   &weiri_lines_f8e4m3_any,
-    &weiri_slots_f8e4m3_any,     &weiri_zero_copy_f8e4m3_any, &weiri_once_f8e5m2_any,
-    &weiri_packets_f8e5m2_any,   &weiri_lines_f8e5m2_any,     &weiri_slots_f8e5m2_any,
-    &weiri_zero_copy_f8e5m2_any, &weiri_once_i8_any,          &weiri_packets_i8_any,
-    &weiri_lines_i8_any,         &weiri_slots_i8_any,         &weiri_zero_copy_i8_any,
-    &weiri_once_u8_any,          &weiri_packets_u8_any,       &weiri_lines_u8_any,
-    &weiri_slots_u8_any,         &weiri_zero_copy_u8_any,     NULL
-};
+const weir_kernel *const weiri_collective_small_kernels[] = { &weiri_once_f8e4m3_any,
+                                                              &weiri_packets_f8e4m3_any,
+                                                              &weiri_lines_f8e4m3_any,
+                                                              &weiri_slots_f8e4m3_any,
+                                                              &weiri_zero_copy_f8e4m3_any,
+                                                              &weiri_two_f8e4m3_any,
+                                                              &weiri_once_f8e5m2_any,
+                                                              &weiri_packets_f8e5m2_any,
+                                                              &weiri_lines_f8e5m2_any,
+                                                              &weiri_slots_f8e5m2_any,
+                                                              &weiri_zero_copy_f8e5m2_any,
+                                                              &weiri_two_f8e5m2_any,
+                                                              &weiri_once_i8_any,
+                                                              &weiri_packets_i8_any,
+                                                              &weiri_lines_i8_any,
+                                                              &weiri_slots_i8_any,
+                                                              &weiri_zero_copy_i8_any,
+                                                              &weiri_two_i8_any,
+                                                              &weiri_once_u8_any,
+                                                              &weiri_packets_u8_any,
+                                                              &weiri_lines_u8_any,
+                                                              &weiri_slots_u8_any,
+                                                              &weiri_zero_copy_u8_any,
+                                                              &weiri_two_u8_any,
+                                                              NULL };

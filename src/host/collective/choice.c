@@ -8,6 +8,7 @@
 #include "src/host/base/log.h"
 
 #define WARP 32u
+#define LINE_LANES 8u /* of a GPU */
 #define RANGE_LEAST ((uint64_t)16 << 10)
 #define MANY_BLOCKS 64u
 
@@ -17,8 +18,18 @@
 #define MOVES \
     (1u << WEIR_ALLGATHER | 1u << WEIR_BROADCAST | 1u << WEIR_ALL_TO_ALL | 1u << WEIR_GATHER | 1u << WEIR_SCATTER)
 
-/* The library's rows, measured on two and four H200 and extrapolated for eight. */
+/* Operations that two ranks carry out by kernels of their own where they go by lines (impl/collective_two.h). */
+#define FOR_TWO (1u << WEIR_ALLREDUCE | EACH_RECEIVES)
+#define EACH_RECEIVES (1u << WEIR_REDUCE_SCATTER | 1u << WEIR_ALLGATHER | 1u << WEIR_ALL_TO_ALL)
+
+/* The library's rows, measured on two and four H200 and extrapolated for eight. The first ones are of the kernels for
+ * two ranks (2026-11-30, docs/data/lines-two-2xh200.csv). */
+#define ROWS_FOR_TWO 4u
 static const weiri_row own_rows[] = {
+    { 1u << WEIR_ALLREDUCE, 2, (uint64_t)32 << 10, WEIR_FORM_ONCE, 0, 0, 0 },
+    { 1u << WEIR_ALLREDUCE, 2, (uint64_t)8 << 20, WEIR_FORM_LINES, 0, 0, 0 },
+    { EACH_RECEIVES, 2, (uint64_t)32 << 10, WEIR_FORM_PACKETS, 0, 0, 0 },
+    { EACH_RECEIVES, 2, (uint64_t)16 << 20, WEIR_FORM_LINES, 0, 0, 0 },
     { REDUCTIONS, 2, (uint64_t)256 << 10, WEIR_FORM_ONCE, 0, 0, 0 },
     { REDUCTIONS, 4, (uint64_t)64 << 10, WEIR_FORM_ONCE, 0, 0, 0 },
     { REDUCTIONS, 8, (uint64_t)32 << 10, WEIR_FORM_ONCE, 0, 0, 0 },
@@ -49,6 +60,24 @@ static uint64_t packet_piece(const weiri_work *work)
     return work->kind == WEIR_BROADCAST ? work->bytes : work->piece;
 }
 
+/* Whether lines go by a kernel for two ranks, if the data is aligned. */
+static bool is_for_two(const weir_collective *collective, const weiri_work *work)
+{
+    return collective->device.ranks == 2 && !work->of_parts && (FOR_TWO >> work->kind & 1) != 0;
+}
+
+/* A trip takes about a microsecond, and a rank sends the same bytes in one or two. */
+bool weiri_choice_at_once(const weir_collective *collective, uint32_t kind)
+{
+    return kind == WEIR_ALLREDUCE && collective->device.ranks == 2;
+}
+
+/* The same by lines. */
+static uint64_t line_piece(const weir_collective *collective, const weiri_work *work)
+{
+    return weiri_choice_at_once(collective, work->kind) ? work->bytes : work->piece;
+}
+
 static bool has_room(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
 {
     const weir_dev_collective *device = device_of(collective, work);
@@ -60,7 +89,8 @@ static bool has_room(const weir_collective *collective, const weiri_work *work, 
     case WEIR_FORM_PACKETS:
         return packet_piece(work) <= device->packet_room / 2;
     case WEIR_FORM_LINES:
-        return collective->host.lines && work->piece <= device->line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA;
+        return collective->host.lines &&
+               line_piece(collective, work) <= device->line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA;
     default:
         return true;
     }
@@ -72,6 +102,18 @@ uint32_t weiri_choice_limit(const weir_collective *collective)
         return collective->forced;
     }
     return collective->limited ? collective->sm_limit : 0;
+}
+
+/* The most KiB of all data that the kernels for two ranks carry in the time of slots directly between buffers of users,
+ * by SM limits of 4, 8, 16, 24 and 32; others take the next smaller one (two H200, 2026-11-30,
+ * docs/data/lines-two-2xh200.csv). Slots themselves were slower wherever lines have room. */
+static uint64_t most_for_two(uint32_t limit, uint32_t kind)
+{
+    static const uint32_t most[][5] = { [WEIR_ALLREDUCE] = { 300, 750, 5000, 8192, 5600 },
+                                        [WEIR_REDUCE_SCATTER] = { 900, 2048, 8500, 16384, 10000 },
+                                        [WEIR_ALLGATHER] = { 550, 1250, 3700, 8500, 8000 },
+                                        [WEIR_ALL_TO_ALL] = { 700, 1600, 8300, 9500, 8500 } };
+    return (uint64_t)most[kind][limit < 8 ? 0 : limit < 32 ? limit / 8 : 4] << 10;
 }
 
 /* Whether the bytes for each multiprocessor of an SM limit are more than lines carry in the time of slots, or, with
@@ -105,6 +147,9 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
     if (limit == 0) {
         return false;
     }
+    if (is_for_two(collective, work)) {
+        return zero_copy && work->bytes > most_for_two(limit, work->kind);
+    }
     const bool pair = collective->device.ranks <= 2;
     const uint64_t least = work->kind != WEIR_REDUCE_SCATTER ? 38 : pair ? 48 : 72;
     const bool many = work->kind == WEIR_REDUCE_SCATTER && !pair && limit > 16;
@@ -120,15 +165,14 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
 }
 
 /* The most bytes of a piece that lines carry in the time of slots directly between buffers of users, on H200 without an
- * SM limit. Two ranks: docs/data/collectives-registered-lines-2xh200.csv, where lines win as far as the library's rows
- * have them, but for reduce_scatters of pieces of 4 MiB; the operations that were not measured keep the bounds of four
- * ranks. A broadcast is faster by lines wherever they have room: 8 MiB took 29 and 44 us among four, 29.9 and 30.7
- * between two. */
+ * SM limit. The kernels for two ranks win as far as the library's rows have them. Parts between two:
+ * docs/data/collectives-registered-lines-2xh200.csv, where lines win as far, but for reduce_scatters of pieces of 4
+ * MiB. The operations that were not measured keep the bounds of four ranks. A broadcast is faster by lines wherever
+ * they have room: 8 MiB took 29 and 44 us among four, 29.9 and 30.7 between two. */
 static uint64_t lines_most(const weir_collective *collective, const weiri_work *work)
 {
     const bool pair = collective->device.ranks <= 2;
-    if (work->kind == WEIR_BROADCAST ||
-        (pair && (work->kind == WEIR_ALLREDUCE || work->kind == WEIR_ALLGATHER || work->kind == WEIR_ALL_TO_ALL))) {
+    if (work->kind == WEIR_BROADCAST || is_for_two(collective, work) || (pair && work->kind == WEIR_ALLGATHER)) {
         return UINT64_MAX;
     }
     if (pair && work->kind == WEIR_REDUCE_SCATTER) {
@@ -188,7 +232,7 @@ static const weiri_row *look_up_own(const weir_collective *collective, const wei
     if (is_zero_copy(collective, work) || is_too_much_for_lines(collective, work, false)) {
         return NULL;
     }
-    for (size_t i = 0; i < OWN_ROWS; i++) {
+    for (size_t i = is_for_two(collective, work) ? 0 : ROWS_FOR_TWO; i < OWN_ROWS; i++) {
         const weiri_row *row = &own_rows[i];
         const bool fits = work->bytes <= row->bytes ||
                           (row->form == WEIR_FORM_LINES && passes_on(collective, work)); /* as far as there is room */
@@ -211,14 +255,34 @@ static const weiri_row *look_up(const weir_collective *collective, const weiri_w
  * memory 2 to 6 % faster than blocks of 1,024 (2026-11-25, two H100). Few blocks have a kernel with more registers. */
 #define FEWER_THREADS_MOST ((uint64_t)16 << 20)
 
-static uint32_t most_threads(const weiri_work *work, weir_collective_form form, uint32_t blocks)
+/* Threads of a block of a kernel for two ranks: one for each lane of a line and one idle warp; 512 if that is more; and
+ * 1,024 in few blocks, from LONG_LANES lanes on. A thread more costs time in all blocks, and without an idle warp the
+ * block that compares the calls is late: a reduce_scatter of 64 KiB by 8 blocks took 3.8 us by 256 threads, 2.9 by 512
+ * and 3.7 by 1,024. By 24 blocks 4 MiB took 10.6 us by 512 and 12.5 by 1,024, by 16 blocks 13.9 and 12.7 (two H200). */
+#define LONG_LANES 5000u
+#define LONG_BLOCKS 20u
+
+static uint32_t fill_two(const weir_collective *collective, const weiri_work *work, uint32_t blocks)
+{
+    const uint64_t lines = (line_piece(collective, work) + WEIR_LINE_DATA - 1) / WEIR_LINE_DATA;
+    const uint64_t lanes = lines * LINE_LANES / blocks;
+    const uint64_t fit = (lanes + 2 * WARP) / WARP * WARP;
+    if (blocks < LONG_BLOCKS && lanes >= LONG_LANES) {
+        return WEIRI_TWO_THREADS;
+    }
+    return fit < WEIRI_TWO_THREADS / 2 ? (uint32_t)fit : WEIRI_TWO_THREADS / 2;
+}
+
+static uint32_t most_threads(const weir_collective *collective, const weiri_work *work, weir_collective_form form,
+                             uint32_t blocks)
 {
     const bool gathers = work->kind == WEIR_ALLGATHER;
     const bool few = (gathers || work->kind == WEIR_BROADCAST) && weir_slots_columns(blocks) < WEIR_ZERO_COPY_MANY;
     const bool fewer = work->zero_copy && (few || (gathers && work->bytes <= FEWER_THREADS_MOST));
-    return form == WEIR_FORM_SLOTS ? (fewer ? WEIRI_FEW_THREADS : WEIRI_SLOT_THREADS)
-           : work->alone           ? WEIRI_USUAL_PACKET_THREADS
-                                   : WEIRI_PACKET_THREADS;
+    return form == WEIR_FORM_SLOTS                                   ? (fewer ? WEIRI_FEW_THREADS : WEIRI_SLOT_THREADS)
+           : work->alone                                             ? WEIRI_USUAL_PACKET_THREADS
+           : form == WEIR_FORM_LINES && is_for_two(collective, work) ? WEIRI_TWO_THREADS
+                                                                     : WEIRI_PACKET_THREADS;
 }
 
 /* With many blocks, half of the threads in each fill the link and leave room for other kernels. */
@@ -241,7 +305,7 @@ static uint32_t count_blocks(const weir_collective *collective, const weiri_work
     if (form == WEIR_FORM_ONCE) {
         items = (work->bytes + 7) / 8;
     } else if (form == WEIR_FORM_LINES) {
-        items = (work->piece + WEIR_LINE_DATA - 1) / WEIR_LINE_DATA * 8;
+        items = (line_piece(collective, work) + WEIR_LINE_DATA - 1) / WEIR_LINE_DATA * LINE_LANES;
     }
     const uint64_t blocks =
         form == WEIR_FORM_SLOTS ? work->piece / RANGE_LEAST * 2 + 2 : (items + WARP + threads - 1) / threads;
@@ -319,13 +383,16 @@ weir_status weiri_choose(const weir_collective *collective, const weiri_work *wo
         shape->blocks = collective->sm_limit; /* blocks of twice the threads each */
     }
     const uint32_t usual = weiri_choice_threads(collective, chosen, shape->blocks);
-    const uint32_t most = shape->blocks > collective->sm_limit ? usual : most_threads(work, chosen, shape->blocks);
+    const uint32_t most =
+        shape->blocks > collective->sm_limit ? usual : most_threads(collective, work, chosen, shape->blocks);
     const uint32_t bound = collective->most_threads < most ? collective->most_threads : most;
     /* Where an SM limit leaves too few blocks for the data, those by packets and lines have more threads. Without a
      * limit 256 threads were measured. */
     const bool few_blocks =
         collective->warps && chosen != WEIR_FORM_SLOTS && weiri_choice_limit(collective) != 0 && shape->blocks < needed;
-    const uint32_t wished = row != NULL && row->threads != 0 ? row->threads : few_blocks ? bound : usual;
+    const bool two = chosen == WEIR_FORM_LINES && is_for_two(collective, work);
+    const uint32_t full = two ? fill_two(collective, work, shape->blocks) : bound;
+    const uint32_t wished = row != NULL && row->threads != 0 ? row->threads : few_blocks ? full : usual;
     shape->threads = wished < bound ? wished : bound;
     *form = chosen;
     return WEIR_OK;

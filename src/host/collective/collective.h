@@ -329,6 +329,7 @@ typedef struct weiri_work {
     bool alone;     /* each block has a multiprocessor to itself, as in a user's kernel of unknown needs */
     bool copies;    /* copy engines can carry it out */
     bool in_place;  /* an all_to_all receives where it sends */
+    bool of_parts;  /* an operation on parts, which has kernels of its own */
     bool parts;     /* a reduce_scatter of parts, whose results are likely aligned */
     const weir_dev_collective *device; /* the handle whose rooms and slots it uses; NULL: weir_collective.now */
 } weiri_work;
@@ -341,6 +342,9 @@ uint32_t weiri_choice_most_blocks(const weir_collective *collective, const weiri
 /* Threads of each of `blocks` blocks, unless a row of a tuning file sets them, or blocks by packets or lines are too
  * few for the data. */
 uint32_t weiri_choice_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks);
+/* Whether both ranks join all data of an operation by lines: one trip over the link in place of two, and no more bytes.
+ */
+bool weiri_choice_at_once(const weir_collective *collective, uint32_t kind);
 /* The number of multiprocessors to which the caller limits the collective, or 0. */
 uint32_t weiri_choice_limit(const weir_collective *collective);
 /* Sets *form if it is WEIR_FORM_AUTO, and the shape. WEIR_ERR_LIMIT: a forced form has no room for the data. */

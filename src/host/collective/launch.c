@@ -83,6 +83,33 @@ static weir_status launch(const weir_collective *collective, const weir_kernel *
     return launch_ordered(collective, kernel, shape, args, step->stream);
 }
 
+/* The same for a general kernel by lines, which may have fewer threads in a block than a kernel for two ranks. */
+static weir_status launch_lines(const weir_collective *collective, const weir_kernel *kernel, const weiri_step *step,
+                                const void *args)
+{
+    const uint32_t threads = step->threads < WEIRI_PACKET_THREADS ? step->threads : WEIRI_PACKET_THREADS;
+    const weir_shape shape = { step->call.blocks, threads };
+    return launch_ordered(collective, kernel, shape, args, step->stream);
+}
+
+/* Whether the kernel for two ranks can carry out a reduction by lines. The other rank may take the general one. */
+static bool reduces_two(const weir_collective *collective, const weir_collective_reduce *r)
+{
+    return collective->device.ranks == 2 && r->to == 0 &&
+           (((uintptr_t)r->send | (uintptr_t)r->recv | r->part | r->bytes) & 7) == 0;
+}
+
+/* The same of a move. */
+static bool moves_two(const weir_collective *collective, const weir_collective_move *m)
+{
+    uint64_t places = (uintptr_t)m->send | (uintptr_t)m->recv;
+    for (uint32_t k = 0; k < 2; k++) {
+        const weir_collective_pieces *p = &m->pieces[k];
+        places |= p->send.at | p->send.bytes | p->recv.at | p->recv.bytes;
+    }
+    return collective->device.ranks == 2 && (places & 7) == 0;
+}
+
 weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                 weiri_reduce_args *args)
 {
@@ -91,7 +118,12 @@ weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_s
     set_handle(collective, collective->now, &args->reduce.what, &args->collective);
     args->collective.lives = lives_of(collective, step, &args->reduce.what);
     args->op = step->op;
-    return launch(collective, of->kernels[first + kernel], step, args);
+    if (kernel != WEIRI_REDUCE_LINES) {
+        return launch(collective, of->kernels[first + kernel], step, args);
+    }
+    return reduces_two(collective, &args->reduce)
+               ? launch(collective, of->kernels[first + WEIRI_REDUCE_TWO], step, args)
+               : launch_lines(collective, of->kernels[first + kernel], step, args);
 }
 
 /* Whether few blocks move the same bytes to all ranks, into registered memory: their kernel has many registers. */
@@ -114,7 +146,11 @@ weir_status weiri_launch_move(const weir_collective *collective, const weiri_ste
                                 ? (step->call.form == WEIR_FORM_LINES ? WEIRI_RELAY_LINES : WEIRI_RELAY_SLOTS)
                             : spreads(step, args) ? WEIRI_SPREAD
                                                   : kernels[step->call.form];
-    return launch(collective, weiri_collective_kernels[kernel], step, args);
+    if (kernel != WEIRI_MOVE_LINES) {
+        return launch(collective, weiri_collective_kernels[kernel], step, args);
+    }
+    return moves_two(collective, &args->move) ? launch(collective, weiri_collective_kernels[WEIRI_MOVE_TWO], step, args)
+                                              : launch_lines(collective, weiri_collective_kernels[kernel], step, args);
 }
 
 weir_status weiri_launch_meet(const weir_collective *collective, const weiri_step *step, weiri_move_args *args)

@@ -155,7 +155,11 @@ static void fill_reduce(const weir_collective *collective, const weir_collective
         r->part = part_of(work->bytes, device->ranks, form);
         r->to = q->kind == WEIR_REDUCE ? (uint32_t)1 << q->root : weir_collective_everyone(device);
     }
-    r->length = r->part;
+    if (form == WEIR_FORM_LINES && weiri_choice_at_once(collective, q->kind)) {
+        r->part = 0;
+        r->to = 0;
+    }
+    r->length = r->part != 0 ? r->part : work->bytes;
 }
 
 /* Fills in the pieces of a request inside the host, each of `piece` bytes. */
