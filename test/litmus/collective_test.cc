@@ -1,6 +1,7 @@
 // Promises of collectives: calls of any form follow each other, and in registered memory blocks meet by their calls
 // alone; docs/memory-ordering.md.
 #include "weir/device/collective.h"
+#include "weir/device/impl/collective_two.h"
 
 #include "weir/device/impl/collective_parts_lines.h"
 
@@ -119,8 +120,8 @@ template <uint32_t N> struct AnyCalls {
     static constexpr uint32_t SIZE = 8 / N; // threads of a rank
     static constexpr uint32_t threads = N * SIZE;
     static constexpr uint32_t CALLS = 4;
-    static constexpr uint64_t MOST = 96 / N; // words of a piece
-    static constexpr uint64_t ROOM = 1024;   // bytes of packets or lines of a rank
+    static constexpr uint64_t MOST = N == 2 ? 150 : 24;    // words of a piece; of two ranks two batches of lines
+    static constexpr uint64_t ROOM = N == 2 ? 2560 : 1024; // bytes of packets or lines of a rank
     static uint32_t device(uint32_t i) { return i / SIZE; }
     static constexpr uint32_t PARTS = 2;
     static constexpr uint64_t PART = N * MOST / PARTS; // words of a part, of all ranks
@@ -252,6 +253,11 @@ template <uint32_t N> struct AnyCalls {
                : call.kind == ALLGATHER || call.kind == ALL_TO_ALL ? N * call.words
                                                                    : call.words;
     }
+    // Whether one of two ranks takes the kernel for two. The other may take the general one, because of its addresses.
+    bool takes_own(uint32_t r, uint64_t number) const
+    {
+        return (of(0, number).delays[0] + of(0, number).delays[1]) >> r & 1;
+    }
     weir_status reduce(uint32_t r, uint64_t number, const weir_coop &grid)
     {
         const Call &call = of(r, number);
@@ -266,7 +272,11 @@ template <uint32_t N> struct AnyCalls {
             d.part = ((d.bytes + N - 1) / N + unit - 1) / unit * unit;
             d.to = call.kind == REDUCE ? 1u << call.root : (1u << N) - 1;
         }
-        d.length = d.part;
+        const bool two = N == 2 && call.form == LINES && (call.kind == ALLREDUCE || call.kind == REDUCE_SCATTER);
+        if (two && call.kind == ALLREDUCE) {
+            d.part = d.to = 0; // at once
+        }
+        d.length = d.part != 0 ? d.part : d.bytes;
         d.chunk = call.form == REGISTERED ? call.chunk : 128;
         for (uint32_t k = 0; k < N && call.form == REGISTERED; k++) {
             d.peer_send[k] = reinterpret_cast<char *>(call.in_place ? out[k] : in[k]);
@@ -280,7 +290,9 @@ template <uint32_t N> struct AnyCalls {
         case PACKETS:
             return weir_collective_reduce_packets(&collective[r], &d, WEIR_U64, WEIR_SUM, grid);
         case LINES:
-            return weir_collective_reduce_lines(&collective[r], &d, WEIR_U64, WEIR_SUM, grid);
+            return two && takes_own(r, number)
+                       ? weir_reduce_lines_two(&collective[r], &d, WEIR_U64, WEIR_SUM, grid)
+                       : weir_collective_reduce_lines(&collective[r], &d, WEIR_U64, WEIR_SUM, grid);
         default:
             return weir_collective_reduce_slots(&collective[r], &d, WEIR_U64, WEIR_SUM, grid);
         }
@@ -310,7 +322,8 @@ template <uint32_t N> struct AnyCalls {
         case PACKETS:
             return weir_collective_move_packets(&collective[r], &d, grid);
         case LINES:
-            return weir_collective_move_lines(&collective[r], &d, grid);
+            return N == 2 && takes_own(r, number) ? weir_move_lines_two(&collective[r], &d, grid)
+                                                  : weir_collective_move_lines(&collective[r], &d, grid);
         default:
             return weir_collective_move_slots(&collective[r], &d, grid);
         }

@@ -21,7 +21,7 @@ weir_collective make(uint32_t multiprocessors, uint32_t ranks, bool shared)
     c.device.blocks = multiprocessors * (shared ? WEIRI_OVERSUBSCRIPTION : 1);
     c.device.slot_columns = weir_slots_columns(c.device.blocks);
     c.device.packet_room = 1 << 20;
-    c.device.line_room = 8 << 20;
+    c.device.line_room = 9 << 20;
     c.sm_limit = multiprocessors;
     c.warps = true;
     c.host.lines = true;
@@ -118,7 +118,7 @@ TEST(CollectiveShape, FewBlocksByPacketsHaveMoreThreads)
     const weir_shape few = choose(&c, work, WEIR_FORM_ONCE);
     EXPECT_EQ(few.blocks, 8u);
     EXPECT_EQ(few.threads, 384u);
-    EXPECT_EQ(choose(&c, work_of(WEIR_ALLREDUCE, 1 << 20, 1 << 19), WEIR_FORM_LINES).threads, 384u);
+    EXPECT_EQ(choose(&c, work_of(WEIR_REDUCE, 1 << 20, 1 << 19), WEIR_FORM_LINES).threads, 384u);
     EXPECT_EQ(choose(&c, work_of(WEIR_ALLREDUCE, 1 << 20, 1 << 19), WEIR_FORM_SLOTS).threads, 1024u);
     work.alone = true;
     EXPECT_EQ(choose(&c, work, WEIR_FORM_ONCE).threads, 256u);
@@ -129,6 +129,36 @@ TEST(CollectiveShape, FewBlocksByPacketsHaveMoreThreads)
     c.most_threads = 1024;
     c.warps = false; // a CPU
     EXPECT_EQ(choose(&c, work, WEIR_FORM_ONCE).threads, 256u);
+}
+
+// Kernels by lines for two ranks: a thread for each lane of a line and one idle warp, 512 threads if that is more, and
+// 1,024 in few blocks that take many rounds. An allreduce joins all data, the others half of it.
+TEST(CollectiveShape, BlocksForTwoRanksFitTheirLines)
+{
+    const struct {
+        weir_collective_kind kind;
+        uint64_t kib;
+        uint32_t limit;
+        uint32_t threads;
+    } rows[] = {
+        { WEIR_REDUCE_SCATTER, 64, 8, 320 },    { WEIR_REDUCE_SCATTER, 2048, 16, 512 },
+        { WEIR_ALLREDUCE, 64, 16, 320 },        { WEIR_REDUCE_SCATTER, 256, 24, 416 },
+        { WEIR_ALLGATHER, 256, 8, 512 },        { WEIR_ALL_TO_ALL, 1024, 8, 512 },
+        { WEIR_ALLREDUCE, 1024, 8, 1024 },      { WEIR_ALLREDUCE, 1024, 16, 512 },
+        { WEIR_ALLREDUCE, 1024, 24, 512 },      { WEIR_REDUCE_SCATTER, 8192, 16, 1024 },
+        { WEIR_REDUCE_SCATTER, 8192, 24, 512 }, { WEIR_REDUCE, 1024, 8, 384 },
+    };
+    for (const auto &row : rows) {
+        weir_collective c = make(132, 2, false);
+        c.limited = true;
+        c.sm_limit = row.limit;
+        const weir_shape shape = choose(&c, work_of(row.kind, row.kib << 10, row.kib << 9), WEIR_FORM_LINES);
+        EXPECT_EQ(shape.blocks, row.limit) << row.kind << " of " << row.kib;
+        EXPECT_EQ(shape.threads, row.threads) << row.kind << " of " << row.kib;
+        weiri_work parts = work_of(row.kind, row.kib << 10, row.kib << 9);
+        parts.of_parts = true;
+        EXPECT_LE(choose(&c, parts, WEIR_FORM_LINES).threads, 384u);
+    }
 }
 
 // A staging that has not grown has slots for some columns only. Zero copies need no slots.
@@ -186,11 +216,10 @@ weir_collective_form form_of(const weir_collective *c, uint64_t bytes)
 }
 
 // The most bytes for each multiprocessor of an SM limit that lines carry, by operation and with registered memory.
-// There the bound of reductions grows with each multiprocessor, by half a KiB between two ranks and by 2 KiB among
-// more, and that of broadcasts which ranks pass on everywhere by 10 KiB. Reduce_scatters among more than two ranks have
-// the same bound by all limits above 16. Lines carry at most 8 MiB, but of those broadcasts what they have room for;
-// between registered memories of four ranks pieces of at most 1 MiB of reductions and 2 of moves, and of two ranks 3.5
-// MiB of reduce_scatters.
+// There the bound of reductions grows by 2 KiB with each multiprocessor, and that of broadcasts which ranks pass on
+// everywhere by 10 KiB. Reduce_scatters have the same bound by all limits above 16. Lines carry at most 8 MiB, but of
+// those broadcasts what they have room for, and between registered memories pieces of at most 1 MiB of reductions and 2
+// of moves.
 TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
 {
     const struct {
@@ -198,15 +227,14 @@ TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
         uint32_t ranks;
         bool zero_copy;
         uint64_t kib;
-        uint64_t halves; // of a KiB
+        uint64_t more; // KiB for each multiprocessor
     } rows[] = {
-        { WEIR_ALLREDUCE, 2, false, 300, 0 },    { WEIR_REDUCE_SCATTER, 2, false, 300, 0 },
-        { WEIR_BROADCAST, 2, false, 300, 0 },    { WEIR_ALLGATHER, 2, false, 600, 0 },
-        { WEIR_ALL_TO_ALL, 2, false, 600, 0 },   { WEIR_ALLREDUCE, 2, true, 38, 1 },
-        { WEIR_ALLREDUCE, 4, true, 38, 4 },      { WEIR_REDUCE_SCATTER, 2, true, 48, 1 },
-        { WEIR_REDUCE_SCATTER, 4, true, 72, 4 }, { WEIR_ALLGATHER, 2, true, 70, 0 },
-        { WEIR_ALL_TO_ALL, 2, true, 200, 0 },    { WEIR_BROADCAST, 4, false, 200, 20 },
-        { WEIR_BROADCAST, 4, true, 60, 20 },
+        { WEIR_REDUCE, 2, false, 300, 0 },       { WEIR_BROADCAST, 2, false, 300, 0 },
+        { WEIR_GATHER, 2, false, 600, 0 },       { WEIR_ALLREDUCE, 4, false, 300, 0 },
+        { WEIR_ALLGATHER, 4, false, 600, 0 },    { WEIR_ALLREDUCE, 4, true, 38, 2 },
+        { WEIR_REDUCE_SCATTER, 4, true, 72, 2 }, { WEIR_ALLGATHER, 4, true, 70, 0 },
+        { WEIR_ALL_TO_ALL, 4, true, 200, 0 },    { WEIR_BROADCAST, 4, false, 200, 10 },
+        { WEIR_BROADCAST, 4, true, 60, 10 },
     };
     const uint64_t eight = 8 << 20;
     weir_collective c = make(132, 2, false);
@@ -223,11 +251,10 @@ TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
                 c.device.ranks = row.ranks;
                 const bool passed_on = row.kind == WEIR_BROADCAST && row.ranks > 2;
                 const bool reduces = row.kind == WEIR_ALLREDUCE || row.kind == WEIR_REDUCE_SCATTER;
-                const uint64_t pair = row.kind == WEIR_REDUCE_SCATTER ? 7 << 19 : eight;
-                const uint64_t piece = row.ranks == 2 ? pair : (uint64_t)(reduces ? 1 : 2) << 20;
+                const uint64_t piece = (uint64_t)(reduces ? 1 : 2) << 20;
                 const uint64_t lines = row.zero_copy ? std::min(eight, row.ranks * piece) : eight;
-                const bool fixed = row.zero_copy && row.kind == WEIR_REDUCE_SCATTER && row.ranks > 2 && limit > 16;
-                const uint64_t share = limit * ((fixed ? 140 : row.kib + row.halves * limit / 2) << 10);
+                const bool fixed = row.zero_copy && row.kind == WEIR_REDUCE_SCATTER && limit > 16;
+                const uint64_t share = limit * ((fixed ? 140 : row.kib + row.more * limit) << 10);
                 const uint64_t most = passed_on ? share : std::min(share, lines);
                 weiri_work work = work_of(row.kind, most, most / row.ranks);
                 work.zero_copy = row.zero_copy;
@@ -240,16 +267,53 @@ TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
     }
 }
 
-// Without a limit, pieces of registered memory up to these go by lines. No more than 8 MiB in all do.
+// Two ranks have kernels by lines of their own: lines carry all that they have room for, and between registered
+// memories what is measured for the next smaller limit. Parts have other kernels.
+TEST(CollectiveShape, TwoRanksHaveBoundsOfTheirOwn)
+{
+    const struct {
+        weir_collective_kind kind;
+        uint32_t limit;
+        uint64_t kib;
+    } rows[] = {
+        { WEIR_ALLREDUCE, 4, 300 },          { WEIR_ALLREDUCE, 7, 300 },    { WEIR_ALLREDUCE, 8, 750 },
+        { WEIR_ALLREDUCE, 23, 5000 },        { WEIR_ALLREDUCE, 32, 5600 },  { WEIR_REDUCE_SCATTER, 8, 2048 },
+        { WEIR_REDUCE_SCATTER, 100, 10000 }, { WEIR_ALLGATHER, 16, 3700 },  { WEIR_ALLGATHER, 24, 8500 },
+        { WEIR_ALL_TO_ALL, 4, 700 },         { WEIR_ALL_TO_ALL, 16, 8300 }, { WEIR_ALL_TO_ALL, 31, 9500 },
+    };
+    for (const auto &row : rows) {
+        weir_collective c = make(132, 2, false);
+        const uint64_t most = (row.kind == WEIR_ALLREDUCE ? 8 : 16) << 20;
+        c.device.packet_room = 64 << 20;
+        c.limited = true;
+        c.sm_limit = row.limit;
+        EXPECT_EQ(form_for(&c, work_of(row.kind, most, most / 2)), WEIR_FORM_LINES) << row.kind << " by " << row.limit;
+        EXPECT_EQ(form_for(&c, work_of(row.kind, most + 2, most / 2 + 1)), WEIR_FORM_SLOTS) << row.kind;
+        weiri_work work = work_of(row.kind, row.kib << 10, row.kib << 9);
+        work.zero_copy = true;
+        EXPECT_EQ(form_for(&c, work), WEIR_FORM_LINES) << row.kind << " by " << row.limit;
+        work = work_of(row.kind, (row.kib << 10) + 2, (row.kib << 9) + 1);
+        work.zero_copy = true;
+        EXPECT_EQ(form_for(&c, work), WEIR_FORM_SLOTS) << row.kind << " by " << row.limit;
+    }
+    weir_collective c = make(132, 2, false);
+    c.device.line_room = 1 << 20; // both ranks of an allreduce receive all data at once, others half of it
+    EXPECT_EQ(form_for(&c, work_of(WEIR_ALLREDUCE, 900 << 10, 450 << 10)), WEIR_FORM_LINES);
+    EXPECT_NE(form_for(&c, work_of(WEIR_ALLREDUCE, 1 << 20, 1 << 19)), WEIR_FORM_LINES);
+    EXPECT_EQ(form_for(&c, work_of(WEIR_ALLGATHER, 1 << 20, 1 << 19)), WEIR_FORM_LINES);
+}
+
+// Without a limit, pieces of registered memory up to these go by lines. No more than 8 MiB in all do, and 16 MiB of
+// operations between two ranks in which each receives a half.
 TEST(CollectiveShape, LargePiecesGoDirectlyBetweenRegisteredMemories)
 {
     const struct {
         weir_collective_kind kind;
         uint32_t ranks;
         uint64_t kib;
-    } rows[] = { { WEIR_ALLREDUCE, 2, 4096 },      { WEIR_ALLGATHER, 2, 4096 }, { WEIR_ALL_TO_ALL, 2, 4096 },
-                 { WEIR_BROADCAST, 2, 4096 },      { WEIR_REDUCE, 2, 1024 },    { WEIR_GATHER, 2, 2048 },
-                 { WEIR_REDUCE_SCATTER, 2, 3584 }, { WEIR_ALLREDUCE, 4, 1024 }, { WEIR_ALLGATHER, 4, 2048 },
+    } rows[] = { { WEIR_ALLREDUCE, 2, 4096 },      { WEIR_ALLGATHER, 2, 8192 }, { WEIR_ALL_TO_ALL, 2, 8192 },
+                 { WEIR_REDUCE_SCATTER, 2, 8192 }, { WEIR_BROADCAST, 2, 4096 }, { WEIR_REDUCE, 2, 1024 },
+                 { WEIR_GATHER, 2, 2048 },         { WEIR_ALLREDUCE, 4, 1024 }, { WEIR_ALLGATHER, 4, 2048 },
                  { WEIR_REDUCE_SCATTER, 4, 1024 }, { WEIR_ALL_TO_ALL, 4, 2048 } };
     for (const auto &row : rows) {
         weir_collective c = make(132, row.ranks, false);
@@ -262,19 +326,23 @@ TEST(CollectiveShape, LargePiecesGoDirectlyBetweenRegisteredMemories)
     }
 }
 
-// Under an SM limit packets carry what the threads read at once: 12 KiB for each block between two ranks.
+// Under an SM limit packets carry what the threads read at once: 12 KiB for each block between two ranks. There an
+// allreduce goes by lines from 32 KiB on.
 TEST(CollectiveShape, AnSmLimitLeavesTheRestToLines)
 {
+    const auto reduce = [](uint64_t bytes) { return work_of(WEIR_REDUCE, bytes, bytes / 2); };
     weir_collective c = make(132, 2, false);
-    EXPECT_EQ(form_of(&c, 256 << 10), WEIR_FORM_ONCE);
+    EXPECT_EQ(form_for(&c, reduce(256 << 10)), WEIR_FORM_ONCE);
+    EXPECT_EQ(form_of(&c, 32 << 10), WEIR_FORM_ONCE);
+    EXPECT_EQ(form_of(&c, (32 << 10) + 2), WEIR_FORM_LINES);
     c.limited = true;
     for (uint32_t limit : { 1u, 2u, 8u, 16u }) {
         c.sm_limit = limit;
-        EXPECT_EQ(form_of(&c, limit * (12 << 10)), WEIR_FORM_ONCE) << limit;
-        EXPECT_EQ(form_of(&c, limit * (12 << 10) + 2), WEIR_FORM_LINES) << limit;
+        EXPECT_EQ(form_for(&c, reduce(limit * (12 << 10))), WEIR_FORM_ONCE) << limit;
+        EXPECT_EQ(form_for(&c, reduce(limit * (12 << 10) + 2)), WEIR_FORM_LINES) << limit;
     }
     c.sm_limit = 22;
-    EXPECT_EQ(form_of(&c, 256 << 10), WEIR_FORM_ONCE);
+    EXPECT_EQ(form_for(&c, reduce(256 << 10)), WEIR_FORM_ONCE);
     c.sm_limit = 1;
     c.host.lines = false; // a link that does not keep 128-byte stores whole
     EXPECT_EQ(form_of(&c, 32 << 10), WEIR_FORM_ONCE);
