@@ -12,13 +12,13 @@ namespace {
 
 const Kind moves[] = { ALLGATHER, BROADCAST, ALL_TO_ALL, GATHER, SCATTER, ALLREDUCE };
 
-bool copies_open(weirt_rank *rank, uint32_t timeout_ms, Bench *bench)
+bool copies_open(weirt_rank *rank, uint32_t kernel_timeout_ms, Bench *bench)
 {
     weir_collective_opts opts = {};
     opts.size = sizeof opts;
     opts.staging_bytes = 128 << 10;
     opts.form = WEIR_FORM_COPIES;
-    return bench_open(rank, &opts, 64 << 10, timeout_ms, bench) &&
+    return bench_open_kernels(rank, &opts, 64 << 10, kernel_timeout_ms, bench) &&
            WEIRT_OK(rank, weir_collective_register(bench->collective, bench->out));
 }
 

@@ -563,7 +563,7 @@ void nobody_sends(weirt_rank *rank)
     const weir_collective_opts opts = opts_of(rank, 2);
     Bench bench;
     weirt_log_allow("");
-    if (bench_open(rank, &opts, 4096, 300 * weirt_slow(), &bench)) {
+    if (bench_open_kernels(rank, &opts, 4096, 300 * weirt_slow(), &bench)) {
         char *out = static_cast<char *>(weir_memory_pointer(bench.out));
         const weir_transfer list[] = { { out, 7, WEIR_U8, 1, true }, { out + 8, 7, WEIR_U8, 2, true } };
         const weir_transfer send = { out, 7, WEIR_U8, 0, false };
@@ -588,7 +588,7 @@ void nobody_copies(weirt_rank *rank)
 {
     Bench bench;
     weirt_log_allow("");
-    if (open_bench(rank, opts_of(rank, 2), 4096, true, &bench, 300 * weirt_slow())) {
+    if (open_bench(rank, opts_of(rank, 2), 4096, true, &bench, 1500 * weirt_slow())) {
         char *out = static_cast<char *>(weir_memory_pointer(bench.out));
         const weir_transfer list[] = { { out, 7, WEIR_U8, 1, true }, { out + 8, 7, WEIR_U8, 2, true } };
         if (rank->rank == 0) {

@@ -140,7 +140,7 @@ void nobody_sends(weirt_rank *rank)
     const weir_collective_opts opts = opts_of(rank);
     Bench bench;
     weirt_log_allow("");
-    if (bench_open(rank, &opts, 4096, 300 * weirt_slow(), &bench)) {
+    if (bench_open_kernels(rank, &opts, 4096, 300 * weirt_slow(), &bench)) {
         (void)weirt_barrier(rank);
         if (rank->rank == 0) {
             WEIRT_OK(rank, weir_recv(bench.collective, weir_memory_pointer(bench.out), 7, WEIR_U8, 3, bench.stream));

@@ -445,7 +445,7 @@ void one_grows_alone(weirt_rank *rank)
     Bench b;
     weir_collective_opts opts = WEIR_OPTS(weir_collective_opts);
     opts.blocks = is_gpu(rank) ? 0 : 1;
-    if (bench_open(rank, &opts, 4 * large(rank), is_gpu(rank) ? 1500 : 300, &b)) {
+    if (bench_open(rank, &opts, 4 * large(rank), 1500 * weirt_slow(), &b)) {
         const Operation o = operation(ALLREDUCE, rank->rank == 0 ? 100 : large(rank), 1);
         const Places at = places_of(&b, o);
         const weir_status called = call(&b, o, at.send, at.recv);

@@ -343,16 +343,33 @@ struct Bench {
     void *stream;
 };
 
+// Everything but the communicator.
+inline bool bench_fill(weirt_rank *rank, const weir_collective_opts *opts, uint64_t bytes, Bench *bench)
+{
+    return WEIRT_OK(rank, weir_collective_create(bench->comm.comm, opts, &bench->collective)) &&
+           WEIRT_OK(rank, weir_memory_allocate(bench->comm.comm, bytes + 4 * guard, nullptr, &bench->in)) &&
+           WEIRT_OK(rank, weir_memory_allocate(bench->comm.comm, bytes + 4 * guard, nullptr, &bench->out)) &&
+           WEIRT_OK(rank, weir_stream_create(bench->comm.device, &bench->stream));
+}
+
+// timeout_ms 0: weirt_timeout_ms. On a busy machine, set-up may take longer than a short one.
 inline bool bench_open(weirt_rank *rank, const weir_collective_opts *opts, uint64_t bytes, uint32_t timeout_ms,
                        Bench *bench)
 {
     std::memset(bench, 0, sizeof *bench);
     bench->rank = rank;
-    return weirt_comm_open(rank, timeout_ms, &bench->comm) &&
-           WEIRT_OK(rank, weir_collective_create(bench->comm.comm, opts, &bench->collective)) &&
-           WEIRT_OK(rank, weir_memory_allocate(bench->comm.comm, bytes + 4 * guard, nullptr, &bench->in)) &&
-           WEIRT_OK(rank, weir_memory_allocate(bench->comm.comm, bytes + 4 * guard, nullptr, &bench->out)) &&
-           WEIRT_OK(rank, weir_stream_create(bench->comm.device, &bench->stream));
+    return weirt_comm_open(rank, timeout_ms, &bench->comm) && bench_fill(rank, opts, bytes, bench);
+}
+
+// The same with a deadline of kernels alone; 0: weirt_timeout_ms.
+inline bool bench_open_kernels(weirt_rank *rank, const weir_collective_opts *opts, uint64_t bytes,
+                               uint32_t kernel_timeout_ms, Bench *bench)
+{
+    std::memset(bench, 0, sizeof *bench);
+    bench->rank = rank;
+    return (kernel_timeout_ms == 0 ? weirt_comm_open(rank, 0, &bench->comm)
+                                   : weirt_comm_open_kernels(rank, kernel_timeout_ms, &bench->comm)) &&
+           bench_fill(rank, opts, bytes, bench);
 }
 
 // Without a barrier: for ranks of which one has died.

@@ -658,7 +658,7 @@ void fails_for_good(weirt_rank *rank)
     opts.form = WEIR_FORM_SLOTS;
     opts.blocks = 2; // the sending rank does not compare
     Bench bench;
-    if (bench_open(rank, &opts, 2 * bytes, 3000, &bench) && rank->rank == 0) {
+    if (bench_open_kernels(rank, &opts, 2 * bytes, 3000, &bench) && rank->rank == 0) {
         char *in = static_cast<char *>(weir_memory_pointer(bench.in));
         void *out = weir_memory_pointer(bench.out);
         weir_dev_collective device;

@@ -143,8 +143,9 @@ void garbage_at_the_unix_socket(weirt_rank *rank)
                     send_datagram(rank, name, data, STDIN_FILENO);
                 }
             }
-            // The operating system drops them, with their descriptors, before they are queued.
-            WEIRT_EXPECT(rank, weirt_count_descriptors() == before);
+            // The operating system drops them, with their descriptors, before they are queued. (Connections of the
+            // rendezvous may have ended in the meantime.)
+            WEIRT_EXPECT(rank, weirt_count_descriptors() <= before);
         }
         weirt_barrier(rank);
         job_works(rank, &channel, 60);

@@ -48,9 +48,9 @@ inline void weirt_counts_expect(weirt_rank *rank, const weirt_counts &before)
     if (weirt_barrier(rank) && (rank->rank == 0 || rank->stage->processes)) {
         weirt_counts after = weirt_counts_now();
         // Threads and messages may be under way at either count.
-        for (int i = 0; i < 100 && (after.threads > before.threads || after.allocations > before.allocations ||
-                                    after.descriptors > before.descriptors);
-             i++) {
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
+        while (weirt_now_ms() < end && (after.threads > before.threads || after.allocations > before.allocations ||
+                                        after.descriptors > before.descriptors)) {
             weirt_sleep_ms(10);
             after = weirt_counts_now();
         }

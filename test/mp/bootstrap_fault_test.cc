@@ -410,9 +410,10 @@ struct Report {
     Outcome later[8];
 };
 
-// Four processes; rank 2 is killed while the others are in `call`.
-void kill_rank_two(const std::function<weir_status(weir_bootstrap *, uint32_t)> &call)
+// Four processes; rank 2 is killed while the others are in `call`. Whether they knew of it soon.
+bool kill_rank_two_once(const std::function<weir_status(weir_bootstrap *, uint32_t)> &call)
 {
+    bool soon = true;
     Shared<Report> report;
     const weir_unique_id id = weirt_new_id();
     std::vector<pid_t> pids;
@@ -450,8 +451,19 @@ void kill_rank_two(const std::function<weir_status(weir_bootstrap *, uint32_t)> 
             EXPECT_EQ(o->status, WEIR_ERR_REMOTE) << "rank " << i << ": " << o->text;
             EXPECT_TRUE(weirt_has(*o, "bootstrap: rank 2 died")) << o->text;
         }
-        EXPECT_LT(report->outcome[i].ms, 2000u * weirt_slow());
+        soon = soon && report->outcome[i].ms < 2000u * weirt_slow();
     }
+    return soon;
+}
+
+// One of five runs must be in time: a busy machine may keep a rank from its CPU for seconds.
+void kill_rank_two(const std::function<weir_status(weir_bootstrap *, uint32_t)> &call)
+{
+    bool soon = false;
+    for (int tries = 0; tries < 5 && !soon && !testing::Test::HasFailure(); tries++) {
+        soon = kill_rank_two_once(call);
+    }
+    EXPECT_TRUE(soon);
 }
 
 TEST_F(BootstrapFault, KilledRankEndsBarriers)
@@ -556,7 +568,7 @@ TEST_F(BootstrapFault, PortsLearnOfADeathInOrder)
             if (rank == 1) {
                 const bool sent = weiri_bootstrap_post(boot, 0, port, "b", 1) == WEIR_OK;
                 order->posted++;
-                weirt_sleep_ms(100); // the service thread may have to write it
+                weirt_await_count(order->count, 3u); // the service thread may have to write it
                 _exit(sent ? 0 : 5);
             }
             const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
@@ -658,33 +670,49 @@ TEST_F(BootstrapFault, RankKilledDuringTheRendezvous)
 // The deadline of the call that needs a stopped rank finds it.
 TEST_F(BootstrapFault, StoppedRankTimesOut)
 {
-    const weir_unique_id id = weirt_new_id();
-    const pid_t pid = weirt_fork(1, [&](uint32_t rank) {
-        weir_bootstrap *boot = nullptr;
-        if (weir_bootstrap_create(id.text, rank, 2, nullptr, &boot) == WEIR_OK) {
-            pause();
-        }
-    });
     weir_bootstrap *boot = nullptr;
-    const weir_bootstrap_opts opts = weirt_opts(1000 * weirt_slow());
-    ASSERT_EQ(weir_bootstrap_create(id.text, 0, 2, &opts, &boot), WEIR_OK) << weir_last_error();
+    weir_bootstrap_opts opts = weirt_opts(500 * weirt_slow());
+    pid_t pid = -1;
+    weirt_log_allow("closed before it proved the key");
+    // The ranks must meet before the deadline, which may take longer on a busy machine.
+    for (weir_status met = WEIR_ERR_TIMEOUT; met == WEIR_ERR_TIMEOUT && opts.timeout_ms < 8000 * weirt_slow();) {
+        const weir_unique_id id = weirt_new_id();
+        opts.timeout_ms *= 2;
+        pid = weirt_fork(1, [&](uint32_t rank) {
+            weir_bootstrap *peer = nullptr;
+            if (weir_bootstrap_create(id.text, rank, 2, nullptr, &peer) == WEIR_OK) {
+                pause();
+            }
+        });
+        met = weir_bootstrap_create(id.text, 0, 2, &opts, &boot);
+        if (met != WEIR_OK) {
+            kill(pid, SIGKILL);
+            weirt_wait(pid);
+        }
+    }
+    ASSERT_NE(boot, nullptr) << weir_last_error();
     kill(pid, SIGSTOP);
     Outcome o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
     EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
     EXPECT_TRUE(weirt_has(o, "rank 1 does not answer (stopped, or its host is unreachable)")) << o.text;
     expect_expired(o, opts.timeout_ms);
-    // The operation cannot be repaired: later ones fail at once.
-    o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
-    EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
-    EXPECT_LT(o.ms, opts.timeout_ms);
+    // The operation cannot be repaired: later ones fail at once, the quickest of five also on a busy machine.
+    uint64_t least_ms = UINT64_MAX;
+    for (int tries = 0; tries < 5; tries++) {
+        o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
+        EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
+        least_ms = std::min(least_ms, o.ms);
+    }
+    EXPECT_LT(least_ms, opts.timeout_ms);
     kill(pid, SIGKILL);
     weirt_wait(pid);
     weir_bootstrap_destroy(boot);
 }
 
-// Of four ranks, rank 1 does not call the barrier, or is stopped before it. All others name it, also ranks that wait
-// for other waiting ranks. Here silence takes longer than the deadline of the barrier.
-void missing_in_a_barrier(bool stopped)
+// Of four ranks, rank 1 does not call the barrier, or is stopped before it. Returns how the others ended: their
+// barriers, or the creates of all if the machine was too busy to meet in time. Here silence takes longer than the
+// deadline of the barrier.
+std::vector<Outcome> end_a_barrier(bool stopped)
 {
     Shared<Report> report;
     const weir_unique_id id = weirt_new_id();
@@ -693,39 +721,60 @@ void missing_in_a_barrier(bool stopped)
         pids.push_back(weirt_fork(i, [&](uint32_t rank) {
             const weir_bootstrap_opts opts = weirt_opts(1500 * weirt_slow());
             weir_bootstrap *boot = nullptr;
-            const weir_status status = weir_bootstrap_create(id.text, rank, 4, &opts, &boot);
-            if (status != WEIR_OK) {
-                _exit(1);
-            }
+            report->outcome[rank] =
+                weirt_outcome([&] { return weir_bootstrap_create(id.text, rank, 4, &opts, &boot); });
             report->ready++;
             const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
             while (report->killed_ms == 0 && weirt_now_ms() < end) {
                 weirt_sleep_ms(1);
             }
-            if (rank != 1) {
-                report->outcome[rank] = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
-            } else {
-                weirt_sleep_ms(8000 * weirt_slow());
+            if (rank == 1 || boot == nullptr) {
+                weirt_sleep_ms(weirt_timeout_ms());
             }
+            report->outcome[rank] = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
             weir_bootstrap_destroy(boot);
         }));
     }
     weir_unique_id_discard(&id);
     weirt_await_count(report->ready, 4u);
-    if (stopped) {
-        kill(pids[1], SIGSTOP);
+    std::vector<Outcome> outcomes(report->outcome, report->outcome + 4);
+    const bool met =
+        std::all_of(outcomes.begin(), outcomes.end(), [](const Outcome &o) { return o.status == WEIR_OK; });
+    if (met) {
+        if (stopped) {
+            kill(pids[1], SIGSTOP);
+        }
+        report->killed_ms = weirt_now_ms();
+        outcomes.clear();
+        for (uint32_t i : { 0u, 2u, 3u }) {
+            EXPECT_EQ(weirt_wait(pids[i]), 0);
+            const Outcome &o = report->outcome[i];
+            EXPECT_TRUE(o.status == WEIR_ERR_TIMEOUT || (stopped && o.status == WEIR_ERR_REMOTE)) << o.status;
+            outcomes.push_back(o);
+        }
     }
-    report->killed_ms = weirt_now_ms();
-    for (uint32_t i : { 0u, 2u, 3u }) {
-        EXPECT_EQ(weirt_wait(pids[i]), 0);
-        const Outcome &o = report->outcome[i];
-        EXPECT_TRUE(o.status == WEIR_ERR_TIMEOUT || (stopped && o.status == WEIR_ERR_REMOTE)) << o.status;
-        EXPECT_TRUE(weirt_has(o, stopped ? "rank 1 does not answer (stopped, or its host is unreachable)"
-                                         : "barrier: timeout: rank 1 has not called it"))
-            << "rank " << i << ": " << o.text;
+    for (uint32_t i = 0; i < 4; i++) {
+        if (!met || i == 1) {
+            kill(pids[i], SIGKILL);
+            weirt_wait(pids[i]);
+        }
     }
-    kill(pids[1], SIGKILL);
-    weirt_wait(pids[1]);
+    return outcomes;
+}
+
+// All others name rank 1, also ranks that wait for other waiting ranks; in one of five runs, because on a busy machine
+// ranks may meet, or call the barrier, too late for the deadline.
+void missing_in_a_barrier(bool stopped)
+{
+    const char *text = stopped ? "rank 1 does not answer (stopped, or its host is unreachable)"
+                               : "barrier: timeout: rank 1 has not called it";
+    std::vector<Outcome> outcomes;
+    for (int tries = 0; tries < 5 && (outcomes.empty() || !weirt_all_have(outcomes, text)); tries++) {
+        outcomes = end_a_barrier(stopped);
+    }
+    for (const Outcome &o : outcomes) {
+        EXPECT_TRUE(weirt_has(o, text)) << o.text;
+    }
 }
 
 TEST_F(BootstrapFault, RankThatDoesNotCallIsNamedByAll) { missing_in_a_barrier(false); }
@@ -768,16 +817,17 @@ TEST_F(BootstrapFault, RanksThatLeaveFailOnlyWhoNeedsThem)
 
 TEST_F(BootstrapFault, ReceiveTimesOutNamingTheRank)
 {
+    const uint32_t timeout_ms = 5000 * weirt_slow(); // includes the time to meet
     weirt_job(
         3,
-        [](weir_bootstrap *boot, uint32_t rank) {
+        [&](weir_bootstrap *boot, uint32_t rank) {
             if (rank == 0) {
                 uint32_t word = 1;
                 const Outcome o = weirt_outcome([&] { return weir_bootstrap_recv(boot, &word, 4, 2, 77); });
                 EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
                 EXPECT_TRUE(weirt_has(o, "weir_bootstrap_recv: tag 77")) << o.text;
                 EXPECT_TRUE(weirt_has(o, "rank 2")) << o.text;
-                expect_expired(o, 1000 * weirt_slow());
+                expect_expired(o, timeout_ms);
                 EXPECT_EQ(word, 1u);
                 ASSERT_EQ(weir_bootstrap_send(boot, &word, 4, 1, 1), WEIR_OK) << weir_last_error();
                 ASSERT_EQ(weir_bootstrap_send(boot, &word, 4, 2, 1), WEIR_OK) << weir_last_error();
@@ -788,7 +838,7 @@ TEST_F(BootstrapFault, ReceiveTimesOutNamingTheRank)
             }
             EXPECT_EQ(word, 1u);
         },
-        1000 * weirt_slow());
+        timeout_ms);
 }
 
 TEST_F(BootstrapFault, DifferentCallsNameBothSides)

@@ -175,7 +175,7 @@ TEST_F(BootstrapLimits, SendsWaitForWhoDoesNotReceive)
 
 TEST_F(BootstrapLimits, SendsThatNobodyReceivesTimeOut)
 {
-    const uint32_t timeout_ms = 2000 * weirt_slow(); // includes the time to meet
+    const uint32_t timeout_ms = 5000 * weirt_slow(); // includes the time to meet
     std::atomic<bool> over{ false };
     weirt_job(
         2,
