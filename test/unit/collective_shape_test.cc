@@ -297,10 +297,21 @@ TEST(CollectiveShape, TwoRanksHaveBoundsOfTheirOwn)
         EXPECT_EQ(form_for(&c, work), WEIR_FORM_SLOTS) << row.kind << " by " << row.limit;
     }
     weir_collective c = make(132, 2, false);
-    c.device.line_room = 1 << 20; // both ranks of an allreduce receive all data at once, others half of it
-    EXPECT_EQ(form_for(&c, work_of(WEIR_ALLREDUCE, 900 << 10, 450 << 10)), WEIR_FORM_LINES);
-    EXPECT_NE(form_for(&c, work_of(WEIR_ALLREDUCE, 1 << 20, 1 << 19)), WEIR_FORM_LINES);
-    EXPECT_EQ(form_for(&c, work_of(WEIR_ALLGATHER, 1 << 20, 1 << 19)), WEIR_FORM_LINES);
+    c.device.line_room = 1 << 20; // an allreduce at once needs room for all data, and in two trips for half of it
+    for (uint64_t kib : { 900u, 1024u, 1800u, 2048u }) {
+        weiri_work work = work_of(WEIR_ALLREDUCE, kib << 10, kib << 9);
+        work.device = &c.device;
+        EXPECT_EQ(weiri_choice_at_once(&c, &work), kib == 900) << kib;
+        EXPECT_EQ(form_for(&c, work) == WEIR_FORM_LINES, kib < 2048) << kib;
+    }
+    weiri_work work = work_of(WEIR_ALLREDUCE, 900 << 10, 450 << 10);
+    c.host.lines = false;
+    work.device = &c.device;
+    EXPECT_FALSE(weiri_choice_at_once(&c, &work));
+    // Without lines, an SM limit leaves large data to slots.
+    c.limited = true;
+    c.sm_limit = 1;
+    EXPECT_EQ(form_for(&c, work_of(WEIR_ALLREDUCE, 512 << 10, 256 << 10)), WEIR_FORM_SLOTS);
 }
 
 // Without a limit, pieces of registered memory up to these go by lines. No more than 8 MiB in all do, and 16 MiB of

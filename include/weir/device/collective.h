@@ -62,7 +62,7 @@ WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c,
     return weir_reduce_packets(c, r, WEIR_COLLECTIVE_RANKS, 1, dtype, op, coop);
 }
 
-/* The same by 128-byte lines. WEIR_ERR_INVALID for blocks that are not whole warps. */
+/* The same by 128-byte lines; one trip where `to` is 0. WEIR_ERR_INVALID for blocks that are not whole warps. */
 WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, const weir_collective_reduce *r,
                                                  uint32_t dtype, uint32_t op, weir_coop coop)
 {

@@ -267,8 +267,8 @@ typedef struct weir_collective_what {
 
 /* A reduction, filled by weir_collective_describe. Rank k joins part k of the data: `length` bytes, or less where the
  * data ends. Parts lie `part` bytes apart, in `bytes` bytes. The ranks in `to` get the joined data of all parts. With
- * `to` 0 each rank gets its own part. The fields that a kernel needs before it sends come first: they share a cache
- * line with the end of the handle. */
+ * `to` 0 each rank gets its own part; if `part` is 0 as well, that is all data. The fields that a kernel needs before
+ * it sends come first: they share a cache line with the end of the handle. */
 typedef struct weir_collective_reduce {
     uint32_t to;    /* a bit for each rank */
     uint32_t apart; /* for slots: 1 and the rank that has no part, so the ranks behind it join the part before theirs */

@@ -18,8 +18,7 @@
 #define MOVES \
     (1u << WEIR_ALLGATHER | 1u << WEIR_BROADCAST | 1u << WEIR_ALL_TO_ALL | 1u << WEIR_GATHER | 1u << WEIR_SCATTER)
 
-/* Operations that two ranks carry out by kernels of their own where they go by lines (impl/collective_two.h). */
-#define FOR_TWO (1u << WEIR_ALLREDUCE | EACH_RECEIVES)
+/* Two ranks have kernels of their own for these and for allreduces where they go by lines (impl/collective_two.h). */
 #define EACH_RECEIVES (1u << WEIR_REDUCE_SCATTER | 1u << WEIR_ALLGATHER | 1u << WEIR_ALL_TO_ALL)
 
 /* The library's rows, measured on two and four H200 and extrapolated for eight. The first ones are of the kernels for
@@ -60,22 +59,31 @@ static uint64_t packet_piece(const weiri_work *work)
     return work->kind == WEIR_BROADCAST ? work->bytes : work->piece;
 }
 
-/* Whether lines go by a kernel for two ranks, if the data is aligned. */
-static bool is_for_two(const weir_collective *collective, const weiri_work *work)
+/* Whether a rank's room for lines holds so many bytes of data. The same on all ranks. */
+static bool has_lines(const weir_collective *collective, const weiri_work *work, uint64_t bytes)
 {
-    return collective->device.ranks == 2 && !work->of_parts && (FOR_TWO >> work->kind & 1) != 0;
+    return collective->host.lines && bytes <= device_of(collective, work)->line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA;
 }
 
 /* A trip takes about a microsecond, and a rank sends the same bytes in one or two. */
-bool weiri_choice_at_once(const weir_collective *collective, uint32_t kind)
+bool weiri_choice_at_once(const weir_collective *collective, const weiri_work *work)
 {
-    return kind == WEIR_ALLREDUCE && collective->device.ranks == 2;
+    return work->kind == WEIR_ALLREDUCE && collective->device.ranks == 2 && has_lines(collective, work, work->bytes);
 }
 
-/* The same by lines. */
+/* Most bytes from one rank to another by lines. */
 static uint64_t line_piece(const weir_collective *collective, const weiri_work *work)
 {
-    return weiri_choice_at_once(collective, work->kind) ? work->bytes : work->piece;
+    return weiri_choice_at_once(collective, work) ? work->bytes : work->piece;
+}
+
+/* Whether two ranks carry out the operation by kernels of their own if it goes by lines, as it can. */
+static bool is_for_two(const weir_collective *collective, const weiri_work *work)
+{
+    return collective->device.ranks == 2 && !work->of_parts &&
+           (work->kind == WEIR_ALLREDUCE
+                ? weiri_choice_at_once(collective, work)
+                : (EACH_RECEIVES >> work->kind & 1) != 0 && has_lines(collective, work, work->piece));
 }
 
 static bool has_room(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
@@ -89,8 +97,7 @@ static bool has_room(const weir_collective *collective, const weiri_work *work, 
     case WEIR_FORM_PACKETS:
         return packet_piece(work) <= device->packet_room / 2;
     case WEIR_FORM_LINES:
-        return collective->host.lines &&
-               line_piece(collective, work) <= device->line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA;
+        return has_lines(collective, work, line_piece(collective, work));
     default:
         return true;
     }
@@ -105,8 +112,9 @@ uint32_t weiri_choice_limit(const weir_collective *collective)
 }
 
 /* The most KiB of all data that the kernels for two ranks carry in the time of slots directly between buffers of users,
- * by SM limits of 4, 8, 16, 24 and 32; others take the next smaller one (two H200, 2026-11-30,
- * docs/data/lines-two-2xh200.csv). Slots themselves were slower wherever lines have room. */
+ * by SM limits of 4, 8, 16, 24 and 32. Others take the next smaller one, and 1 to 3 that of 4 (two H200, 2026-11-30, by
+ * `weir-perf --form lines` and `--form slots --register`, docs/data/lines-two-bounds-2xh200.csv). Slots themselves were
+ * slower wherever lines have room. */
 static uint64_t most_for_two(uint32_t limit, uint32_t kind)
 {
     static const uint32_t most[][5] = { [WEIR_ALLREDUCE] = { 300, 750, 5000, 8192, 5600 },
@@ -189,8 +197,8 @@ static bool is_zero_copy(const weir_collective *collective, const weiri_work *wo
 }
 
 /* Whether packets take too long under an SM limit: a thread has more of them than it reads at once. Lines carry 15
- * words where packets carry 8, and in two trips a rank joins only its part. By packets in two trips a thread has one
- * place.
+ * words where packets carry 8, and in two trips a rank joins only its part. An allreduce of two ranks by lines takes
+ * one trip, but goes by lines before this rule counts. By packets in two trips a thread has one place.
  *
  * The rule comes from figures of two H100 (allreduce, 2026-11-25), when a round was one packet of each of 256 threads.
  * Once took about 1.2 us a round: 22.0 us for 256 KiB by 8 blocks (16 rounds), 12.3 by 16 blocks (8), 8.0 by 32 (4).
@@ -255,7 +263,7 @@ static const weiri_row *look_up(const weir_collective *collective, const weiri_w
  * memory 2 to 6 % faster than blocks of 1,024 (2026-11-25, two H100). Few blocks have a kernel with more registers. */
 #define FEWER_THREADS_MOST ((uint64_t)16 << 20)
 
-/* Threads of a block of a kernel for two ranks: one for each lane of a line and one idle warp; 512 if that is more; and
+/* Threads of a block of a kernel for two ranks: eight for each of its lines and an idle warp; 512 if that is more; and
  * 1,024 in few blocks, from LONG_LANES lanes on. A thread more costs time in all blocks, and without an idle warp the
  * block that compares the calls is late: a reduce_scatter of 64 KiB by 8 blocks took 3.8 us by 256 threads, 2.9 by 512
  * and 3.7 by 1,024. By 24 blocks 4 MiB took 10.6 us by 512 and 12.5 by 1,024, by 16 blocks 13.9 and 12.7 (two H200). */

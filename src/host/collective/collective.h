@@ -344,7 +344,7 @@ uint32_t weiri_choice_most_blocks(const weir_collective *collective, const weiri
 uint32_t weiri_choice_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks);
 /* Whether both ranks join all data of an operation by lines: one trip over the link in place of two, and no more bytes.
  */
-bool weiri_choice_at_once(const weir_collective *collective, uint32_t kind);
+bool weiri_choice_at_once(const weir_collective *collective, const weiri_work *work);
 /* The number of multiprocessors to which the caller limits the collective, or 0. */
 uint32_t weiri_choice_limit(const weir_collective *collective);
 /* Sets *form if it is WEIR_FORM_AUTO, and the shape. WEIR_ERR_LIMIT: a forced form has no room for the data. */

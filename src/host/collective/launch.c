@@ -83,7 +83,9 @@ static weir_status launch(const weir_collective *collective, const weir_kernel *
     return launch_ordered(collective, kernel, shape, args, step->stream);
 }
 
-/* The same for a general kernel by lines, which may have fewer threads in a block than a kernel for two ranks. */
+/* Launches a general kernel by lines, which may have fewer threads in a block than a kernel for two ranks. The ranks
+ * then divide the lines among their blocks in different ways, so that all blocks of both must be resident at the same
+ * time, as for slots. */
 static weir_status launch_lines(const weir_collective *collective, const weir_kernel *kernel, const weiri_step *step,
                                 const void *args)
 {
@@ -96,7 +98,7 @@ static weir_status launch_lines(const weir_collective *collective, const weir_ke
 static bool reduces_two(const weir_collective *collective, const weir_collective_reduce *r)
 {
     return collective->device.ranks == 2 && r->to == 0 &&
-           (((uintptr_t)r->send | (uintptr_t)r->recv | r->part | r->bytes) & 7) == 0;
+           (((uintptr_t)r->send | (uintptr_t)r->recv | r->part | r->length | r->bytes) & 7) == 0;
 }
 
 /* The same of a move. */

@@ -155,7 +155,7 @@ static void fill_reduce(const weir_collective *collective, const weir_collective
         r->part = part_of(work->bytes, device->ranks, form);
         r->to = q->kind == WEIR_REDUCE ? (uint32_t)1 << q->root : weir_collective_everyone(device);
     }
-    if (form == WEIR_FORM_LINES && weiri_choice_at_once(collective, q->kind)) {
+    if (form == WEIR_FORM_LINES && weiri_choice_at_once(collective, work)) {
         r->part = 0;
         r->to = 0;
     }

@@ -1,9 +1,13 @@
 /* weir/device/impl/collective_two.h - collectives between two ranks by lines: one peer, data at multiples of 8 bytes.
  *
  * The general kernels (impl/collective_lines.h) have more than 128 registers a thread, and send everything before they
- * receive. Here a thread has 64, so a block has up to 1,024 of them, and a batch is sent before the one before it is
- * received: both directions of the link are busy. A reduction takes one trip. The lines are those of the general
- * kernels, so that one rank may take these and the other those. */
+ * receive. Here a thread has 64, so a block has up to 1,024 of them. Each warp sends the next batch of lines before it
+ * receives the current one, so that both directions of the link are busy. The lines are those of the general kernels:
+ * one rank may take these and the other those.
+ *
+ * Only the first batch is sent in front of the block's barrier. Between the two, threads copy and wait by themselves,
+ * and the lanes of a warp may come apart. The barrier behind that joins them again, because eight lanes must store a
+ * line with one instruction (docs/notes/2026-11-25-two-h100.md). Calls of one batch need no barrier. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_TWO_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_TWO_H
 
@@ -34,14 +38,38 @@ WEIR_FN char *weir_two_lines_in(const weir_dev_collective *c, uint32_t flag)
 /* Whether the warp whose first line is `first` has a part of the direction. Its lanes take the same branches. */
 WEIR_FN int weir_two_has(const weir_two_way *way, uint64_t first) { return first * WEIR_LINE_WORDS < way->words; }
 
-/* Sends the warp's batch that begins with line `first`. */
+/* Sends the warp's batch that begins with line `first`. Lanes that are apart in spite of the barrier send line by line
+ * with fences, which takes long but is right. */
 WEIR_FN void weir_two_send(const weir_two_way *to, uint64_t first, uint32_t flag, const weir_line_walk *walk)
 {
     const uint64_t line = first + walk->mine;
-    if (weir_two_has(to, first)) {
-        weir_line_put_batch(to->lines + line * WEIR_LINE_BYTES, to->data + line * WEIR_LINE_DATA,
-                            weir_line_left(to->words, line), weir_line_flag(flag), (uint32_t)walk->stride,
-                            WEIR_TWO_BATCH, walk->lane);
+    const uint32_t stride = (uint32_t)walk->stride;
+    const int32_t left = weir_line_left(to->words, line);
+    char *lines = to->lines + line * WEIR_LINE_BYTES;
+    weir_vec16 parts[WEIR_TWO_BATCH][WEIR_ARCH_LINE_PARTS];
+    if (!weir_two_has(to, first)) {
+        return;
+    }
+    weir_line_load_batch(parts, to->data + line * WEIR_LINE_DATA, left, stride, WEIR_TWO_BATCH, walk->lane);
+    weir_arch_warp_converge();
+    if (WEIR_ARCH_WARP_JOINED()) {
+        weir_line_store_batch(lines, parts, left, weir_line_flag(flag), stride, WEIR_TWO_BATCH, walk->lane);
+        return;
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_TWO_BATCH; k++) {
+        weir_line_set_flag(parts[k], weir_line_flag(flag), walk->lane);
+        weir_line_store_gathered(lines + k * stride * WEIR_LINE_BYTES, walk->lane, parts[k],
+                                 left > (int32_t)(k * stride * WEIR_LINE_WORDS));
+    }
+}
+
+/* Joins the lanes of the block's warps again, if the call has more than the batch of `step` lines that each has sent.
+ * All threads of the block call. */
+WEIR_FN void weir_two_join_lanes(const weir_two_way *to, const weir_two_way *from, uint64_t step, weir_coop coop)
+{
+    if (weir_two_has(to, step) || weir_two_has(from, step)) {
+        weir_arch_block_sync(coop.host);
     }
 }
 
@@ -76,12 +104,14 @@ WEIR_FN void weir_two_store(const weir_dev_collective *c, char *out, int32_t lef
             const int32_t word = (int32_t)(lane * WEIR_ARCH_LINE_PARTS + p);
             uint64_t ranks[2];
             weir_batch_ordered(c, &come[k][p].lo, own[k][p].lo, 2, ranks);
-            if (word < left) {
-                weir_arch_store_u64(words + word, weir_collective_join(c, ranks, 2, dtype, op));
-            }
+            const uint64_t lo = weir_collective_join(c, ranks, 2, dtype, op);
             weir_batch_ordered(c, &come[k][p].hi, own[k][p].hi, 2, ranks);
+            const uint64_t hi = weir_collective_join(c, ranks, 2, dtype, op); /* of a flag, it is not used */
+            if (word < left) {
+                weir_arch_store_u64(words + word, lo);
+            }
             if (word != 7 && word + 8 < left) {
-                weir_arch_store_u64(words + word + 8, weir_collective_join(c, ranks, 2, dtype, op));
+                weir_arch_store_u64(words + word + 8, hi);
             }
         }
         out += stride * WEIR_LINE_DATA;
@@ -118,7 +148,8 @@ WEIR_FN weir_status weir_two_join(const weir_dev_collective *c, const weir_two_w
     return WEIR_OK;
 }
 
-/* A reduction in which a rank keeps what it joins (`to` is 0). All of send, recv, part and bytes are multiples of 8. */
+/* A reduction in which a rank keeps what it joins (`to` is 0), in one trip. All of send, recv, part, length and bytes
+ * are multiples of 8. */
 WEIR_FN weir_status weir_reduce_lines_two(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t dtype,
                                           uint32_t op, weir_coop coop)
 {
@@ -142,10 +173,11 @@ WEIR_FN weir_status weir_reduce_lines_two(const weir_dev_collective *c, const we
     weir_two_send(&to, walk.first, flag, &walk);
     weir_collective_announce(c, &r->what, NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status =
-        weir_lines_agree(weir_collective_compare(c, &r->what, NULL, flag, mailbox, 0, coop), c->control);
     const weir_two_way from =
         weir_two_way_of(r->send + c->rank * r->part, weir_two_lines_in(c, flag), weir_part_bytes(r, c->rank));
+    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, 0, coop);
+    weir_two_join_lanes(&to, &from, step, coop);
+    status = weir_lines_agree(status, c->control);
     WEIR_ROLLED
     for (uint64_t i = walk.first; status == WEIR_OK && (weir_two_has(&from, i) || weir_two_has(&to, i + step));
          i += step) {
@@ -189,9 +221,11 @@ WEIR_FN weir_status weir_move_lines_two(const weir_dev_collective *c, const weir
     weir_two_send(&to, walk.first, flag, &walk);
     weir_collective_announce(c, &m->what, m->counted ? m->pieces : NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_lines_agree(weir_collective_keep(c, m, flag, mailbox, coop), c->control);
     const weir_two_way from = weir_two_way_of(NULL, weir_two_lines_in(c, flag), m->pieces[peer].recv.bytes);
     char *out = m->recv + m->pieces[peer].recv.at;
+    weir_status status = weir_collective_keep(c, m, flag, mailbox, coop);
+    weir_two_join_lanes(&to, &from, step, coop);
+    status = weir_lines_agree(status, c->control);
     WEIR_ROLLED
     for (uint64_t i = walk.first; status == WEIR_OK && (weir_two_has(&from, i) || weir_two_has(&to, i + step));
          i += step) {
