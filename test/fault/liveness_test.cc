@@ -269,7 +269,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, Liveness, ::testing::Values(1, 3), weirt_stage_
 TEST_P(Liveness, AbortEndsKernelsWhoseWaitsSucceed) { run(WEIRT_ALIVE, 1000); }
 TEST_P(Liveness, DeathEndsKernelsWhoseWaitsSucceed) { run(WEIRT_KILL, 1000); }
 
-// On a GPU rank 1 waits a quarter of a millisecond each time, nearly the longest time in which a wait checks nothing.
+// In each round rank 1 waits a quarter of a millisecond, by the slow part of the wait.
 TEST_P(Liveness, AbortEndsKernelsWhoseRoundsAreSlow) { run(WEIRT_ALIVE, 1000, SLOW_ROUND_NS); }
 TEST_P(Liveness, DeathEndsKernelsWhoseRoundsAreSlow) { run(WEIRT_KILL, 1000, SLOW_ROUND_NS); }
 
