@@ -34,18 +34,22 @@ void wait_for_kernels()
     }
 }
 
-// Whether the process is gone, or waits for its parent to ask for its status.
+// Whether the process is gone, or waits for its parent to ask for its status. A zombie that has more threads than one
+// still ends: the threads of a GPU's driver may last longer than the first one.
 bool has_ended(int32_t process)
 {
     char path[64];
-    char state = 'Z';
+    char state = 0;
+    long threads = 0; // field 20; the state is field 3
     (void)std::snprintf(path, sizeof path, "/proc/%d/stat", process);
     std::FILE *file = std::fopen(path, "r");
-    if (file != nullptr) {
-        (void)std::fscanf(file, "%*d (%*[^)]) %c", &state);
-        (void)std::fclose(file);
+    if (file == nullptr) {
+        return true;
     }
-    return state == 'Z' || state == 'X';
+    const int read = std::fscanf(
+        file, "%*d (%*[^)]) %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld", &state, &threads);
+    (void)std::fclose(file);
+    return read != 2 || (state == 'Z' && threads <= 1) || state == 'X';
 }
 
 void returns_from_main(weirt_rank *rank)
