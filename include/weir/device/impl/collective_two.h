@@ -52,12 +52,12 @@ WEIR_FN void weir_two_send(const weir_two_way *to, uint64_t first, uint32_t flag
     }
     weir_line_load_batch(parts, to->data + line * WEIR_LINE_DATA, left, stride, WEIR_TWO_BATCH, walk->lane);
     weir_arch_warp_converge();
-    if (WEIR_ARCH_WARP_JOINED()) {
+    const int joined = WEIR_ARCH_WARP_JOINED();
+    if (joined) {
         weir_line_store_batch(lines, parts, left, weir_line_flag(flag), stride, WEIR_TWO_BATCH, walk->lane);
-        return;
     }
     WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_TWO_BATCH; k++) {
+    for (uint32_t k = 0; k < WEIR_TWO_BATCH && !joined; k++) {
         weir_line_set_flag(parts[k], weir_line_flag(flag), walk->lane);
         weir_line_store_gathered(lines + k * stride * WEIR_LINE_BYTES, walk->lane, parts[k],
                                  left > (int32_t)(k * stride * WEIR_LINE_WORDS));
