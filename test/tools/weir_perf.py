@@ -242,7 +242,7 @@ def log(program):
         expect_once(found, f"connection of rank {rank} to rank {peer}: transport ipc")
         start = f"weir_allreduce of rank {rank}, "
         expect_once(found, start + "1024 bytes among 2 ranks: form once, 2 blocks of 1 threads: "
-                                   "a row of the library has it up to 262144 bytes")
+                                   "a row of the library has it up to 32768 bytes")
         expect_once(found, start + "1048576 bytes among 2 ranks: form slots, 2 blocks of 1 threads: "
                                    "no row fits; once: no room for so many bytes; packets: .*; lines: .*")
         expect_once(found, f"weir_allreduce of rank {rank}: the staging of its collective grows: "
