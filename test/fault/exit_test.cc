@@ -78,6 +78,7 @@ void returns_from_main(weirt_rank *rank)
         while (weir_comm_status(channel.comm.comm) == WEIR_OK && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
+        WEIRT_EXPECT(rank, !has_ended(getpid())); // it can tell
         while (!has_ended(shared->process) && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
