@@ -140,6 +140,8 @@ static uint64_t most_for_two(uint32_t limit, uint32_t kind)
  *     allreduce, four ranks            41    49    57    73
  *     reduce_scatter, four ranks       77    83   105   104
  *
+ * Those of two ranks count for reduces and parts, and where lines have no room for a kernel for two.
+ *
  * By 20, 24, 28 and 32 blocks of four ranks reduce_scatters of 4 and 16 MiB (2026-11-27) place it near 140.
  *
  * Reduce_scatters of parts between two took the same time at 75, 88, 115 and 117 KiB for each of 8, 16, 24 and 32
@@ -164,7 +166,7 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
     const uint64_t reduced = many ? 140 : least + (pair ? limit / 2 : 2 * (uint64_t)limit);
     const uint64_t moved = work->kind == WEIR_ALLGATHER ? 70 : 200;
     const uint64_t passed = (zero_copy ? 60 : 200) + 10 * (uint64_t)limit;
-    const uint64_t joined = work->parts && pair ? 120 : 300;
+    const uint64_t joined = work->aligned_parts && pair ? 120 : 300;
     const uint64_t most = passes_on(collective, work) ? passed
                           : zero_copy                 ? (twice ? reduced : moved)
                           : twice                     ? joined

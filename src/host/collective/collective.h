@@ -323,14 +323,14 @@ weir_status weiri_plan_describe(const weir_collective *collective, const char *n
 /* The input of a choice. */
 typedef struct weiri_work {
     uint32_t kind;
-    uint64_t bytes; /* of all data */
-    uint64_t piece; /* most bytes from one rank to another; 0 if everything goes at once */
-    bool zero_copy; /* by slots the data goes directly between buffers of users */
-    bool alone;     /* each block has a multiprocessor to itself, as in a user's kernel of unknown needs */
-    bool copies;    /* copy engines can carry it out */
-    bool in_place;  /* an all_to_all receives where it sends */
-    bool of_parts;  /* an operation on parts, which has kernels of its own */
-    bool parts;     /* a reduce_scatter of parts, whose results are likely aligned */
+    uint64_t bytes;     /* of all data */
+    uint64_t piece;     /* most bytes from one rank to another; 0 if everything goes at once */
+    bool zero_copy;     /* by slots the data goes directly between buffers of users */
+    bool alone;         /* each block has a multiprocessor to itself, as in a user's kernel of unknown needs */
+    bool copies;        /* copy engines can carry it out */
+    bool in_place;      /* an all_to_all receives where it sends */
+    bool of_parts;      /* an operation on parts, which has kernels of its own */
+    bool aligned_parts; /* a reduce_scatter of parts, whose results are likely aligned */
     const weir_dev_collective *device; /* the handle whose rooms and slots it uses; NULL: weir_collective.now */
 } weiri_work;
 

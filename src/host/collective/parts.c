@@ -299,7 +299,7 @@ static weir_status choose(const parts_call *call, const weir_collective_parts *p
                               .piece = p->most,
                               .zero_copy = zero_copy,
                               .of_parts = true,
-                              .parts = call->joins && are_aligned(p, collective->device.ranks) };
+                              .aligned_parts = call->joins && are_aligned(p, collective->device.ranks) };
     const weir_status grown = weiri_grow_for(collective, call->name, &work, call->stream);
     return grown == WEIR_OK ? weiri_choose_step(collective, &work, call->name, true, form, shape) : grown;
 }
