@@ -123,20 +123,27 @@ void records_are_awaited(weirt_rank *rank)
     }
 }
 
+// What a kernel of rank 0 fails with, and what the other ranks get.
+struct News {
+    weir_status status;
+    weir_status others;
+};
+
 // Rank 0 has a claimed record that is never completed, and makes no call.
 void unasked(weirt_rank *rank)
 {
+    const News *news = static_cast<const News *>(rank->arg);
     weirt_comm c;
     weirt_log_allow("");
     if (weirt_comm_open(rank, 0, &c) && weirt_barrier(rank)) {
         if (rank->rank == 0) {
-            claim(c.comm->slabs.control, WEIR_ERR_RANGE);
+            claim(c.comm->slabs.control, news->status);
         } else {
             const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
             while (weir_comm_status(c.comm) == WEIR_OK && weirt_now_ms() < end) {
                 weirt_sleep_ms(1);
             }
-            WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_comm_status(c.comm));
+            WEIRT_STATUS(rank, news->others, weir_comm_status(c.comm));
             WEIRT_TEXT(rank, "rank 0: a kernel on");
         }
         weirt_barrier(rank);
@@ -169,7 +176,18 @@ TEST_P(BlameProcess, DeathIsNotOvertakenByADeparture) { run(3, death_before_depa
 
 TEST_P(Blame, DeadlinesNameTheCallAndThePeer) { run(2, deadlines_name_the_call); }
 
-TEST_P(Blame, ErrorsWithoutARecordReachTheOthers) { run(2, unasked); }
+TEST_P(Blame, ErrorsWithoutARecordReachTheOthers)
+{
+    News news = { WEIR_ERR_RANGE, WEIR_ERR_ABORTED };
+    weirt_ranks_run(stage(), 2, unasked, &news, sizeof news);
+}
+
+// A port channel may know of a death before the bootstrap does. The other ranks get one status for it, on either way.
+TEST_P(Blame, ALossIsALossForTheOthers)
+{
+    News news = { WEIR_ERR_REMOTE, WEIR_ERR_REMOTE };
+    weirt_ranks_run(stage(), 2, unasked, &news, sizeof news);
+}
 
 TEST_P(Blame, AnEarlierErrorIsKept) { run(1, earlier_is_kept); }
 

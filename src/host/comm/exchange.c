@@ -390,8 +390,19 @@ static void lose_peer(weir_comm *comm, uint32_t rank, bool died, const char *tex
     }
 }
 
-static void take_abort(weir_comm *comm, uint32_t peer, weir_status status, weiri_reader *r)
+/* The news of a loss has the status that a death's own news has: either may come first. */
+static uint8_t abort_kind(weir_status status)
 {
+    return status == WEIR_ERR_MISMATCH ? WEIRI_PORT_MISMATCH
+           : status == WEIR_ERR_REMOTE ? WEIRI_PORT_LOSS
+                                       : WEIRI_PORT_ABORT;
+}
+
+static void take_abort(weir_comm *comm, uint32_t peer, uint8_t kind, weiri_reader *r)
+{
+    const weir_status status = kind == WEIRI_PORT_MISMATCH ? WEIR_ERR_MISMATCH
+                               : kind == WEIRI_PORT_LOSS   ? WEIR_ERR_REMOTE
+                                                           : WEIR_ERR_ABORTED;
     char cause[CAUSE_BYTES];
     char text[CAUSE_BYTES + 32];
     weiri_read_string(r, cause, sizeof cause);
@@ -417,8 +428,8 @@ static void take_message(void *context, uint32_t peer, const uint8_t *data, size
     } else if (kind == WEIRI_PORT_OP) {
         comm->peers[peer].heard = true;
         store_arrival(comm, peer, &r);
-    } else if (kind == WEIRI_PORT_ABORT || kind == WEIRI_PORT_MISMATCH) {
-        take_abort(comm, peer, kind == WEIRI_PORT_ABORT ? WEIR_ERR_ABORTED : WEIR_ERR_MISMATCH, &r);
+    } else if (kind == WEIRI_PORT_ABORT || kind == WEIRI_PORT_MISMATCH || kind == WEIRI_PORT_LOSS) {
+        take_abort(comm, peer, kind, &r);
     } else if (kind == WEIRI_PORT_CHANNEL_FAILED) {
         if (!weiri_semaphore_reported_locked(comm, peer, &r)) {
             char cause[64];
@@ -445,7 +456,7 @@ void weiri_exchange_abort(weir_comm *comm, weir_status status, const char *cause
     char cut[CAUSE_BYTES];
     weiri_writer w = weiri_writer_init(message, sizeof message);
     snprintf(cut, sizeof cut, "%s", cause);
-    weiri_write_u8(&w, status == WEIR_ERR_MISMATCH ? WEIRI_PORT_MISMATCH : WEIRI_PORT_ABORT);
+    weiri_write_u8(&w, abort_kind(status));
     weiri_write_string(&w, cut);
     for (uint32_t rank = 0; rank < comm->size; rank++) {
         if (rank != comm->rank) {
