@@ -786,7 +786,7 @@ WEIR_FN uint32_t weir_arch_top_bit(void)
 {
 #if defined(__CUDA_ARCH__)
     uint32_t mask;
-    asm("mov.u32 %0, %%lanemask_ge;" : "=r"(mask));
+    asm volatile("mov.u32 %0, %%lanemask_ge;" : "=r"(mask)::"memory"); /* stays behind the barriers in front of it */
     return mask & 0x80000000u;
 #else
     return 0x80000000u;

@@ -99,11 +99,13 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll16(const weir_dev_memory_ch
                                                   (bytes + 7) / 8 * 16, 16, coop);
     /* The place of the epoch depends on the checks, so ptxas does not load it among their own loads. A refused call
      * does not use the flag. */
-    const uint32_t flag = weir_packet_flag_late(channel->epochs + (fits ? WEIR_EPOCH_UNPACK : WEIR_EPOCH_PUT));
+    const uint32_t begun = weir_packet_begin_flag(channel->epochs + (fits ? WEIR_EPOCH_UNPACK : WEIR_EPOCH_PUT),
+                                                  coop.rank < (bytes + 7) / 8);
     if (WEIR_UNLIKELY(!fits)) {
         return weir_dev_memory_channel_refuse(channel, 0, 1, 0, local_offset, bytes, packet_offset, 16, coop);
     }
     weir_packet_advance(channel->epochs, WEIR_EPOCH_UNPACK, WEIR_EPOCH_UNPACK, coop);
+    const uint32_t flag = weir_packet_end_flag(begun);
     weir_status status = weir_ll16_unpack(channel->local + local_offset, channel->packets + packet_offset, bytes, flag,
                                           coop, channel->semaphore.control);
     return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_UNPACK, packet_offset, bytes, flag, status);
@@ -135,7 +137,8 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_
     weir_status status = weir_ll16_unpack(channel->local + unpack_offset,
                                           channel->packets + packet_offset + (unpack_flag % 2 != 0 ? half : 0), bytes,
                                           unpack_flag, coop, channel->semaphore.control);
-    return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_EXCHANGE, packet_offset, bytes, unpack_flag, status);
+    return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_EXCHANGE, packet_offset, bytes,
+                                               coop.rank < (bytes + 7) / 8 ? unpack_flag : 0, status);
 }
 
 /* put, unpack and exchange with 128-byte lines (impl/line.h): 120 bytes of data take 128 bytes, at addresses that are

@@ -67,6 +67,7 @@ WEIR_FN_COLD weir_status weir_dev_memory_channel_ended(weir_dev_control *control
                                            weir_dev_note_of(doing, (uint32_t)cell->peer, packet_offset, bytes, 0));
 }
 
+/* `flag`: of the packets that the calling thread has waited for. */
 WEIR_FN weir_status weir_dev_memory_channel_end_packets(const weir_dev_memory_channel *channel, uint32_t doing,
                                                         uint64_t packet_offset, uint64_t bytes, uint32_t flag,
                                                         weir_status status)

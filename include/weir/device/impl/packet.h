@@ -28,15 +28,18 @@ WEIR_FN uint32_t weir_packet_flag(const uint64_t *epoch)
     return weir_packet_flag_of(weir_arch_load_relaxed_dev_u64(epoch));
 }
 
-/* weir_packet_flag for a call that only unpacks. Its lanes do not wait for the flag at their next branch. */
-WEIR_FN uint32_t weir_packet_flag_late(const uint64_t *epoch)
+/* The flag of a call that only unpacks, in two steps: nothing waits for the first one before the second one. A thread
+ * that waits for no packet loads no epoch, for the loads of many warps delay each other; its flag is never due. */
+WEIR_FN uint32_t weir_packet_begin_flag(const uint64_t *epoch, int waits)
 {
-    return (uint32_t)(weir_arch_load_relaxed_dev_u64(epoch) >> 32) | weir_arch_top_bit();
+    return waits ? (uint32_t)(weir_arch_load_relaxed_dev_u64(epoch) >> 32) : 0;
 }
+
+WEIR_FN uint32_t weir_packet_end_flag(uint32_t begun) { return begun | weir_arch_top_bit(); }
 
 /* The check of a wait for the packets of the call with this flag: the communicator's error, or WEIR_OK. WEIR_OK if the
  * call is not due to check the control block. Each thread of the call calls it for itself. */
-WEIR_FN weir_status weir_packet_look(uint32_t flag, const weir_dev_control *control)
+WEIR_FN weir_status weir_packet_look(uint32_t flag, weir_dev_control *control)
 {
     return WEIR_UNLIKELY(weir_spin_is_due(flag)) ? weir_spin_look_once(control) : WEIR_OK;
 }
