@@ -147,7 +147,8 @@ WEIR_FN uint64_t ending_interval(uint32_t wait)
 }
 
 /* Runs in one warp; its first thread makes the waits of single threads. It counts the waits that succeed although the
- * whole control block showed the error before them: with as many as the interval, it ends with WEIR_ERR_LIMIT. */
+ * host's control block has shown the error for longer than the relay may take. When the number reaches the interval, it
+ * ends with WEIR_ERR_LIMIT. */
 WEIR_KERNEL(ending_loop, ending_args)
 {
     const int packets = args->wait >= ENDING_LL16 && args->wait <= ENDING_LINES;
@@ -158,10 +159,15 @@ WEIR_KERNEL(ending_loop, ending_args)
         return;
     }
     weir_dev_semaphore_counts counts = weir_dev_semaphore_begin(&args->semaphore);
-    const uint64_t *last = &args->semaphore.control->checks[WEIR_CONTROL_CHECKS - 1].ended; /* the host sets it last */
+    weir_dev_control *control = args->semaphore.control;
+    const uint32_t *home = &control->home->ended;
+    uint64_t since_ns = 0; /* the time when it was set */
     uint64_t late = 0;
     while (status == WEIR_OK) {
-        const int ended = weir_arch_load_acquire_sys_u64(last) != 0;
+        if (since_ns == 0 && weir_arch_load_acquire_sys_u32(home) != 0) {
+            since_ns = weir_arch_clock_ns();
+        }
+        const int ended = since_ns != 0 && weir_arch_clock_ns() - since_ns > control->relay_ns;
         status = packets ? ending_packets(args, warp) : ending_once(args, &counts, round, coop);
         late += (uint64_t)(ended && status == WEIR_OK);
         status = late == ending_interval(args->wait) ? WEIR_ERR_LIMIT : status;

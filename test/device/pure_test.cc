@@ -14,6 +14,7 @@ namespace {
 TEST(DeviceParts, FirstErrorIsKept)
 {
     weir_dev_control control = {};
+    weir_dev_control_begin(&control, 0);
     EXPECT_EQ(weir_dev_control_status(&control), WEIR_OK);
     EXPECT_EQ(weir_dev_control_error(&control), WEIR_ERR_ABORTED);
     EXPECT_EQ(weir_dev_control_fail(&control, WEIR_ERR_RANGE), WEIR_ERR_RANGE);
@@ -89,6 +90,7 @@ TEST(DeviceParts, AReportKeepsTheFirstError)
     EXPECT_EQ(name_in(control), "a_kernel");
 
     weir_dev_control claimed = {};
+    weir_dev_control_begin(&claimed, 0);
     claimed.claimed = static_cast<uint32_t>(WEIR_ERR_TIMEOUT); // another thread is about to store its error
     weir_dev_control_report(&claimed, WEIR_ERR_RANGE, note);
     EXPECT_EQ(claimed.error_status, 0);
@@ -98,6 +100,7 @@ TEST(DeviceParts, AReportKeepsTheFirstError)
 TEST(DeviceParts, PassingAnErrorOnRecordsNothing)
 {
     weir_dev_control control = {};
+    weir_dev_control_begin(&control, 0);
     const weir_dev_note note = weir_dev_note_of(WEIR_DOING_WAIT, 1, 2, 0, 0);
     EXPECT_EQ(weir_dev_control_end_wait(&control, WEIR_ERR_REMOTE, note), WEIR_ERR_REMOTE);
     EXPECT_EQ(weir_dev_control_end_wait(&control, WEIR_OK, note), WEIR_OK);
@@ -279,23 +282,38 @@ TEST(DeviceParts, EveryLoopOfWaitsLooks)
     }
 }
 
-TEST(DeviceParts, EachCheckShowsTheTimeoutAndAnError)
+// An error at home reaches the block in the device's memory at a look there: at once if relay_ns is 0, otherwise not
+// before relay_ns after the last such look. A failure of this device is in both at once.
+TEST(DeviceParts, ErrorsAreRelayedFromHome)
 {
-    weir_dev_control control = {};
-    weir_dev_control_begin(&control, 7);
-    for (const weir_dev_check &check : control.checks) {
-        EXPECT_EQ(check.timeout_ns, 7u);
-        EXPECT_EQ(check.ended, 0u);
-    }
-    EXPECT_EQ(weir_dev_control_fail(&control, WEIR_ERR_RANGE), WEIR_ERR_RANGE);
-    for (const weir_dev_check &check : control.checks) {
-        EXPECT_EQ(check.ended, 1u);
-    }
+    weir_dev_control home = {}, at_once = {}, later = {}, own = {};
+    weir_dev_control_begin(&home, 7);
+    weir_dev_control_begin_relay(&at_once, 7, &home, 0);
+    weir_dev_control_begin_relay(&later, 7, &home, 2000000000u);
+    weir_dev_control_begin_relay(&own, 7, &home, 2000000000u);
+    EXPECT_EQ(at_once.timeout_ns, 7u);
+    EXPECT_EQ(weir_dev_control_status(&at_once), WEIR_OK);
+    EXPECT_EQ(weir_dev_control_status(&later), WEIR_OK);
+    home.abort_status = WEIR_ERR_REMOTE;
+    weir_dev_control_end(&home);
+    EXPECT_EQ(at_once.ended, 0u);
+    EXPECT_EQ(weir_dev_control_status(&at_once), WEIR_ERR_REMOTE);
+    EXPECT_EQ(at_once.ended, 1u);
+    later.relayed_ns = weir_arch_clock_low_ns();
+    EXPECT_EQ(weir_dev_control_status(&later), WEIR_OK);
+    later.relayed_ns -= later.relay_ns; // as if the time had passed
+    EXPECT_EQ(weir_dev_control_status(&later), WEIR_ERR_REMOTE);
+    EXPECT_EQ(weir_dev_control_fail(&own, WEIR_ERR_RANGE), WEIR_ERR_RANGE);
+    EXPECT_EQ(own.ended, 1u);
+    EXPECT_EQ(home.error_status, WEIR_ERR_RANGE);
+    EXPECT_EQ(own.error_status, 0);
+    EXPECT_EQ(weir_dev_control_status(&later), WEIR_ERR_RANGE);
 }
 
 TEST(DeviceParts, ErrorOfAKernelComesBeforeTheAbortWord)
 {
     weir_dev_control control = {};
+    weir_dev_control_begin(&control, 0);
     control.abort_status = WEIR_ERR_REMOTE;
     weir_dev_control_end(&control);
     EXPECT_EQ(weir_dev_control_status(&control), WEIR_ERR_REMOTE);
@@ -373,6 +391,7 @@ TEST(DeviceParts, MisalignedCopiesStayInTheirMemory)
 TEST(DeviceParts, RefusedPacketsLoadNothing)
 {
     weir_dev_control control = {};
+    weir_dev_control_begin(&control, 0);
     weir_dev_channel_cell cell = {};
     alignas(128) char remote[1024] = {};
     std::vector<char> local(16);

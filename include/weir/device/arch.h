@@ -294,6 +294,21 @@ WEIR_FN uint64_t weir_arch_compare_exchange_relaxed_dev_u64(uint64_t *p, uint64_
 #endif
 }
 
+WEIR_FN uint32_t weir_arch_compare_exchange_relaxed_dev_u32(uint32_t *p, uint32_t expected, uint32_t v)
+{
+#if defined(__CUDA_ARCH__)
+    uint32_t old;
+    asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;"
+                 : "=r"(old)
+                 : "l"(p), "r"(expected), "r"(v)
+                 : "memory");
+    return old;
+#else
+    (void)__atomic_compare_exchange_n(p, &expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+#endif
+}
+
 WEIR_FN uint64_t weir_arch_compare_exchange_release_sys_u64(uint64_t *p, uint64_t expected, uint64_t v)
 {
 #if defined(__CUDA_ARCH__)
@@ -751,6 +766,18 @@ WEIR_FN uint64_t weir_arch_clock_ns(void)
 {
 #if defined(__CUDA_ARCH__)
     uint64_t t;
+/* The lower half of weir_arch_clock_ns. */
+WEIR_FN uint32_t weir_arch_clock_low_ns(void)
+{
+#if defined(__CUDA_ARCH__)
+    uint32_t t;
+    asm volatile("mov.u32 %0, %%globaltimer_lo;" : "=r"(t));
+    return t;
+#else
+    return (uint32_t)weir_cpu_clock_ns();
+#endif
+}
+
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
     return t;
 #else
@@ -865,6 +892,28 @@ WEIR_FN void weir_arch_warp_converge(void)
 /* Whether `value` is non-zero in all lanes of the warp. Orders no memory accesses. */
 WEIR_FN int weir_arch_warp_all(int value)
 {
+/* Whether the calling lane is the first of those that call it together. */
+WEIR_FN int weir_arch_leads_active(void)
+{
+#if defined(__CUDA_ARCH__)
+    uint32_t before;
+    asm("mov.u32 %0, %%lanemask_lt;" : "=r"(before));
+    return (__activemask() & before) == 0;
+#else
+    return 1;
+#endif
+}
+
+/* Whether `value` is non-zero in any of the lanes that call it together. Orders no memory accesses. */
+WEIR_FN int weir_arch_active_any(int value)
+{
+#if defined(__CUDA_ARCH__)
+    return __any_sync(__activemask(), value);
+#else
+    return value;
+#endif
+}
+
 #if defined(__CUDA_ARCH__)
     return __all_sync(0xffffffffu, value);
 #else

@@ -15,7 +15,7 @@
 
 /* Version of weir_kernel, weir_coop and the control block, which all kernels use. A launch of a kernel that was built
  * with another version is refused. */
-#define WEIR_DEV_VERSION 13u
+#define WEIR_DEV_VERSION 14u
 
 /* The other layouts in this file belong to nouns, and each noun has a version. The columns are the noun's number in
  * weir_kernel.nouns, its name and its version. A kernel records the versions of the nouns whose headers its file
@@ -124,31 +124,28 @@ typedef struct weir_dev_record {
     uint64_t reserved[3];
 } weir_dev_record;
 
-/* The words that a wait checks. There are several copies, each in a line of its own, because a GPU's reads of one line
- * of host memory follow each other at about 1 us: 1,056 warps that check at the same moment took 1.2 ms with one. */
-#define WEIR_CONTROL_CHECKS 64u
-
-typedef struct weir_dev_check {
-    uint64_t ended; /* 0; 1 once error_status or abort_status is set */
-    uint64_t timeout_ns;
-    uint64_t reserved[14];
-} weir_dev_check;
-
 /* One per communicator, in host memory that the device can read. Only the host writes the first cache line, only
- * kernels write those up to the checks. Kernels read a check in long waits, and in one of WEIR_ARCH_LOOK_WAITS short
- * ones. */
+ * kernels write the next three.
+ *
+ * A device with memory of its own has a second one there, which its kernels' handles point to: a read of host memory
+ * takes a GPU 1.1 us, and such reads follow each other. `home` then leads to the one in host memory, and the waits look
+ * at `ended` here. At most one thread in relay_ns looks for them at home, and copies what it finds. */
 typedef struct weir_dev_control {
-    uint32_t version;     /* WEIR_DEV_VERSION */
-    int32_t abort_status; /* 0, or the error with which every wait of this communicator ends */
-    uint64_t timeout_ns;  /* timeout of one wait */
-    uint64_t reserved0[6];
+    uint32_t version;              /* WEIR_DEV_VERSION */
+    int32_t abort_status;          /* 0, or the error with which every wait of this communicator ends */
+    uint64_t timeout_ns;           /* timeout of one wait */
+    struct weir_dev_control *home; /* the one in host memory: that one itself, there */
+    uint64_t reserved0[5];
     int32_t error_status; /* 0, or the first error of a kernel: sticky; stored behind `record` and `kernel` */
     uint32_t reserved1;
     uint64_t claimed; /* 0, or the status of the first thread to fail, which then writes the record */
     uint64_t reserved2[6];
     weir_dev_record record;
     uint64_t kernel[WEIR_KERNEL_NAME_WORDS]; /* name of the kernel that failed, if it has one */
-    weir_dev_check checks[WEIR_CONTROL_CHECKS];
+    uint32_t ended;                          /* 1 once error_status or abort_status is set */
+    uint32_t relayed_ns;                     /* time of the last look at `home` */
+    uint32_t relay_ns;                       /* time between two looks at `home`; 0: each look goes there */
+    uint32_t reserved3[29];
 } weir_dev_control;
 
 /* Distance between the semaphores of a set, and between their other cells. */
@@ -731,14 +728,14 @@ typedef struct weir_dev_halo {
 } weir_dev_halo;
 
 /* A change that breaks one of these asserts raises the version of its noun. */
-WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 8448, "layout of weir_dev_control");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 384, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, timeout_ns) == 8, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, claimed) == 72, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, kernel) == 192, "layout of weir_dev_control");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_control, checks) == 256, "layout of weir_dev_control");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_control, ended) == 256, "layout of weir_dev_control");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_control, home) == 16, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, error_status) == 64, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, record) == 128, "layout of weir_dev_control");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_check) == 128, "layout of weir_dev_check");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_note) == 32, "layout of weir_dev_note");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_record) == 64, "layout of weir_dev_record");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 64, "layout of weir_dev_semaphore");

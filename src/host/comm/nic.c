@@ -132,6 +132,7 @@ static weir_status make_handle(walk *w, weir_dev_port_channel *out)
     }
     shared_words *here = (shared_words *)w->shared->host_pointer, *there = (shared_words *)w->shared->pointer;
     weir_dev_control_begin(&here->control, (uint64_t)w->device->timeout_ms * 1000000u);
+    here->control.home = &there->control;
     rdma->queue.control = &there->control;
     rdma->queue.state = &there->state;
     rdma->board = &there->board;

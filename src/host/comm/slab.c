@@ -10,34 +10,44 @@
 #include "src/host/base/error.h"
 #include "src/host/comm/comm.h"
 
-#define CONTROL_BYTES 16384u /* at the start of the host slab, before its cells */
+#define CONTROL_BYTES 4096u /* at the start of each slab, before its cells */
+#define RELAY_NS 4000000u   /* what an error may take longer until all waits of a GPU see it */
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) <= CONTROL_BYTES, "the control block fits");
 
 enum { CELL_FRESH = 0, CELL_USED = 1, CELL_FREE = 2 };
 
-/* Cell 0 is at offset `first`. */
-static weir_status open_slab(weir_comm *comm, weiri_slab *slab, weir_memory_kind kind, uint64_t first)
+static weir_status open_slab(weir_comm *comm, weiri_slab *slab, weir_memory_kind kind)
 {
-    slab->first = first;
+    slab->first = CONTROL_BYTES;
     slab->states = (uint8_t *)weiri_alloc(WEIRI_CELLS, 1);
     if (slab->states == NULL) {
         return weiri_fail_nomem("weir_comm_create: slab");
     }
-    return weiri_memory_allocate_slab(comm, kind, first + (uint64_t)WEIRI_CELLS * WEIR_CELL_BYTES, &slab->memory);
+    return weiri_memory_allocate_slab(comm, kind, CONTROL_BYTES + (uint64_t)WEIRI_CELLS * WEIR_CELL_BYTES,
+                                      &slab->memory);
+}
+
+/* Makes both control blocks ready. */
+static weir_status begin_control(weir_comm *comm)
+{
+    const weir_memory *device = comm->slabs.device.memory, *host = comm->slabs.host.memory;
+    const uint64_t timeout_ns = (uint64_t)comm->kernel_timeout_ms * 1000000u;
+    const uint32_t relay_ns = weir_memory_host_pointer(device) != NULL ? 0 : RELAY_NS;
+    weir_dev_control relay = { 0 };
+    comm->slabs.control = (weir_dev_control *)weiri_slab_host(host, 0);
+    comm->slabs.control_device = (weir_dev_control *)weiri_slab_device(device, 0);
+    weir_dev_control_begin(comm->slabs.control, timeout_ns);
+    weir_dev_control_begin_relay(&relay, timeout_ns, (weir_dev_control *)weiri_slab_device(host, 0), relay_ns);
+    return weir_device_copy(comm->device, comm->slabs.control_device, &relay, sizeof relay);
 }
 
 weir_status weiri_slabs_open(weir_comm *comm)
 {
-    weir_status status = open_slab(comm, &comm->slabs.device, WEIR_MEMORY_DEVICE, 0);
+    weir_status status = open_slab(comm, &comm->slabs.device, WEIR_MEMORY_DEVICE);
     if (status == WEIR_OK) {
-        status = open_slab(comm, &comm->slabs.host, WEIR_MEMORY_HOST, CONTROL_BYTES);
+        status = open_slab(comm, &comm->slabs.host, WEIR_MEMORY_HOST);
     }
-    if (status == WEIR_OK) {
-        comm->slabs.control = (weir_dev_control *)weiri_slab_host(comm->slabs.host.memory, 0);
-        comm->slabs.control_device = (weir_dev_control *)weiri_slab_device(comm->slabs.host.memory, 0);
-        weir_dev_control_begin(comm->slabs.control, (uint64_t)comm->kernel_timeout_ms * 1000000u);
-    }
-    return status;
+    return status != WEIR_OK ? status : begin_control(comm);
 }
 
 void weiri_slabs_keep(weir_comm *comm) { __atomic_store_n(&comm->slabs.kept, true, __ATOMIC_RELAXED); }

@@ -1,7 +1,8 @@
 /* slab.h - shared memory of a communicator, divided into small cells.
  *
  * A communicator makes two slabs with itself: one in device memory (tokens that kernels wait on, counters, packet
- * epochs, grid barriers) and one in host memory that the device can access (the control block, tokens of host ends).
+ * epochs, grid barriers) and one in host memory that the device can access (tokens of host ends). A control block is at
+ * the start of each.
  * Other nouns take cells of them instead of shared memory for themselves. Peers map both slabs when the first
  * connection is made. The communicator's mutex guards the states of the cells. */
 #ifndef WEIRI_COMM_SLAB_H
@@ -20,12 +21,12 @@ typedef struct weiri_slab {
     uint8_t *states; /* of each cell: never used and zero, in use, or free again */
 } weiri_slab;
 
-/* The slabs of a communicator, and the control block at the start of the host slab. */
+/* The slabs of a communicator, and their control blocks. */
 typedef struct weiri_slabs {
     weiri_slab device;
     weiri_slab host;
-    weir_dev_control *control;        /* for the CPU */
-    weir_dev_control *control_device; /* for kernels */
+    weir_dev_control *control;        /* in the host slab: for the CPU */
+    weir_dev_control *control_device; /* in the device slab: for kernels */
     bool kept;                        /* graphs may still name them: they end with the device */
 } weiri_slabs;
 

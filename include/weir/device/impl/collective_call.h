@@ -608,7 +608,7 @@ WEIR_FN_COLD weir_status weir_collective_differ_first(const weir_dev_collective 
 }
 
 /* Waits for the error that another block is about to report. Ends as weir_spin_step. */
-WEIR_FN_COLD weir_status weir_collective_await_error(const weir_dev_control *control)
+WEIR_FN_COLD weir_status weir_collective_await_error(weir_dev_control *control)
 {
     weir_spin spin = weir_spin_begin();
     weir_status status = WEIR_OK;

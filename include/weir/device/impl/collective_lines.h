@@ -105,7 +105,7 @@ WEIR_FN uint32_t weir_lines_missing(const weir_batch *lines, uint32_t mask, uint
  * MiB takes 8.9 us between two H100 in place of 8.3. */
 WEIR_FN_COLD int32_t weir_lines_spin(const char *lines, uint64_t room, uint64_t stride, uint32_t skipped,
                                      uint32_t others, uint32_t mask, uint64_t flag, uint32_t lane,
-                                     const weir_dev_control *control)
+                                     weir_dev_control *control)
 {
     const weir_batch batch = { lines, room, stride, skipped, others, 0 };
     weir_spin spin = weir_spin_begin();

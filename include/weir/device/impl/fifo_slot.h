@@ -83,7 +83,7 @@ WEIR_FN_COLD void weir_dev_credits_refresh(weir_dev_credits *credits, const uint
 
 /* Waits for room and takes one of `limit`. WEIR_OK, or as weir_spin_step. */
 WEIR_FN_COLD weir_status weir_dev_credits_await(weir_dev_credits *credits, const uint64_t *returned, uint64_t limit,
-                                                const weir_dev_control *control)
+                                                weir_dev_control *control)
 {
     weir_spin spin = weir_spin_begin();
     for (;;) {

@@ -23,7 +23,7 @@ WEIR_STATIC_ASSERT(WEIR_ARCH_LOOK_WAITS <= 4096, "the word counts 4,096 rounds")
 
 /* The check of a round that is due: poisons the barrier, for the next round of all blocks, if the communicator has
  * failed. */
-WEIR_FN_COLD weir_status weir_grid_barrier_look(uint64_t *word, const weir_dev_control *control)
+WEIR_FN_COLD weir_status weir_grid_barrier_look(uint64_t *word, weir_dev_control *control)
 {
     const weir_status status = weir_dev_control_status(control);
     if (status != WEIR_OK) {

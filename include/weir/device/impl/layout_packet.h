@@ -92,7 +92,7 @@ WEIR_FN void weir_layout_ll16_put_each(char *packets, weir_layout_side from, uin
 }
 
 WEIR_FN weir_status weir_layout_ll16_unpack_each(weir_layout_side to, const char *packets, uint64_t bytes,
-                                                 uint32_t flag, uint32_t rank, const weir_dev_control *control)
+                                                 uint32_t flag, uint32_t rank, weir_dev_control *control)
 {
     uint64_t data = 0;
     if (rank >= bytes / 8) {
@@ -118,8 +118,7 @@ WEIR_FN_COLD void weir_layout_ll16_put(char *packets, weir_layout_side from, uin
 
 /* Waits for the packets and stores their data to `to`. Ends as weir_spin_step does. */
 WEIR_FN_COLD weir_status weir_layout_ll16_unpack(weir_layout_side to, const char *packets, uint64_t at, uint64_t bytes,
-                                                 uint32_t flag, uint32_t rank, uint32_t size,
-                                                 const weir_dev_control *control)
+                                                 uint32_t flag, uint32_t rank, uint32_t size, weir_dev_control *control)
 {
     const uint32_t word = weir_layout_packet_word(to);
     WEIR_ROLLED
@@ -196,8 +195,7 @@ WEIR_FN_COLD void weir_layout_line_put(char *lines, weir_layout_side from, uint6
 
 /* Waits for the lines and stores their data to `to`. Ends as weir_spin_step does, for all lanes of a warp together. */
 WEIR_FN_COLD weir_status weir_layout_line_unpack(weir_layout_side to, const char *lines, uint64_t at, uint64_t bytes,
-                                                 uint32_t flag, uint32_t rank, uint32_t size,
-                                                 const weir_dev_control *control)
+                                                 uint32_t flag, uint32_t rank, uint32_t size, weir_dev_control *control)
 {
     const weir_layout_turn turn = weir_layout_turn_of(rank, size);
     const uint32_t word = weir_layout_packet_word(to);

@@ -29,7 +29,7 @@ WEIR_FN uint64_t weir_line_count(uint64_t bytes) { return (bytes + WEIR_LINE_DAT
 WEIR_FN uint64_t weir_line_flag(uint32_t flag) { return (uint64_t)flag << 32 | flag; }
 
 /* Like weir_packet_look; all lanes of the warp return together. */
-WEIR_FN_COLD weir_status weir_line_look_once(const weir_dev_control *control)
+WEIR_FN_COLD weir_status weir_line_look_once(weir_dev_control *control)
 {
     const weir_status status = weir_dev_control_status(control);
     return weir_arch_warp_or(status != WEIR_OK) == 0 ? WEIR_OK
@@ -37,7 +37,7 @@ WEIR_FN_COLD weir_status weir_line_look_once(const weir_dev_control *control)
                                                      : weir_dev_control_error(control);
 }
 
-WEIR_FN weir_status weir_line_look(uint32_t flag, const weir_dev_control *control)
+WEIR_FN weir_status weir_line_look(uint32_t flag, weir_dev_control *control)
 {
     return WEIR_UNLIKELY(weir_spin_is_due(flag)) ? weir_line_look_once(control) : WEIR_OK;
 }
@@ -169,7 +169,7 @@ WEIR_FN void weir_line_put_any(char *lines, const char *src, uint64_t bytes, uin
 
 /* The error of a lane whose wait ends because another lane's wait has ended: the communicator's error, or
  * WEIR_SPIN_LATE. */
-WEIR_FN_COLD weir_status weir_line_end(const weir_dev_control *control)
+WEIR_FN_COLD weir_status weir_line_end(weir_dev_control *control)
 {
     const weir_status status = weir_dev_control_status(control);
     return status != WEIR_OK ? status : WEIR_SPIN_LATE;
@@ -178,7 +178,7 @@ WEIR_FN_COLD weir_status weir_line_end(const weir_dev_control *control)
 /* Waits for up to `batch` lines, `stride` apart, of `left` words of data. All lanes of the warp return together. If one
  * lane's deadline has passed, all return WEIR_SPIN_LATE, as weir_spin_step does. */
 WEIR_FN weir_status weir_line_await(const char *lines, uint32_t stride, uint32_t batch, int32_t left, uint64_t flag,
-                                    uint32_t lane, const weir_dev_control *control)
+                                    uint32_t lane, weir_dev_control *control)
 {
     weir_spin spin = weir_spin_begin();
     for (;;) {
@@ -200,14 +200,14 @@ WEIR_FN weir_status weir_line_await(const char *lines, uint32_t stride, uint32_t
 
 /* The slow part of a wait for a batch. `flag` is the packets' flag, half of a line's flag: it takes a register less. */
 WEIR_FN_COLD weir_status weir_line_spin(const char *lines, uint32_t stride, uint32_t batch, int32_t left, uint32_t flag,
-                                        uint32_t lane, const weir_dev_control *control)
+                                        uint32_t lane, weir_dev_control *control)
 {
     return weir_line_await(lines, stride, batch, left, weir_line_flag(flag), lane, control);
 }
 
 /* Waits for up to `batch` lines, `stride` apart, and stores their part of `left` aligned words of data. */
 WEIR_FN weir_status weir_line_unpack_batch(char *dst, const char *lines, int32_t left, uint64_t flag, uint32_t stride,
-                                           uint32_t batch, uint32_t lane, const weir_dev_control *control)
+                                           uint32_t batch, uint32_t lane, weir_dev_control *control)
 {
     weir_vec16 parts[WEIR_LINE_BATCH][WEIR_ARCH_LINE_PARTS];
     uint32_t reads = WEIR_ARCH_FAST_READS;
@@ -279,7 +279,7 @@ WEIR_FN void weir_line_put_alone(char *lines, weir_vec16 *parts, uint64_t flag, 
 
 /* Waits for the thread's line and stores its data. */
 WEIR_FN weir_status weir_line_unpack_alone(char *dst, const char *lines, uint64_t flag, uint64_t bytes, uint32_t rank,
-                                           const weir_dev_control *control)
+                                           weir_dev_control *control)
 {
     const uint32_t line = rank / WEIR_ARCH_LINE_LANES;
     if (!weir_line_takes_part(bytes, rank)) {
@@ -291,7 +291,7 @@ WEIR_FN weir_status weir_line_unpack_alone(char *dst, const char *lines, uint64_
 
 /* Waits for line `line` and stores its data at any address. `line` may be the last line, or beyond it. */
 WEIR_FN weir_status weir_line_unpack_any(char *dst, const char *lines, uint64_t bytes, uint64_t flag, uint64_t line,
-                                         uint32_t lane, const weir_dev_control *control)
+                                         uint32_t lane, weir_dev_control *control)
 {
     weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
     uint64_t at = line * WEIR_LINE_DATA;
@@ -316,7 +316,7 @@ WEIR_FN weir_status weir_line_unpack_any(char *dst, const char *lines, uint64_t 
  * Unpacking runs one batch behind sending: both directions of the link are busy. */
 WEIR_FN weir_status weir_line_run_batches(char *out, const char *src, uint64_t out_flag, uint32_t begun, char *dst,
                                           const char *in, uint64_t in_flag, uint64_t bytes, uint32_t rank,
-                                          uint32_t size, const weir_dev_control *control)
+                                          uint32_t size, weir_dev_control *control)
 {
     uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
     uint32_t stride = size / WEIR_ARCH_LINE_LANES;
@@ -353,7 +353,7 @@ WEIR_FN weir_status weir_line_run_batches(char *out, const char *src, uint64_t o
  * NULL is left out. */
 WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag, char *dst, const char *in,
                                   uint64_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size,
-                                  const weir_dev_control *control)
+                                  weir_dev_control *control)
 {
     const uint32_t line = rank / WEIR_ARCH_LINE_LANES;
     if (weir_line_count(bytes) <= size / WEIR_ARCH_LINE_LANES) { /* the fewest instructions before the first store */
@@ -371,7 +371,7 @@ WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag,
 /* weir_line_run for data of any size and alignment, line by line, with the flags of packets. */
 WEIR_FN_COLD weir_status weir_line_run_any(char *out, const char *src, uint32_t out_flag, char *dst, const char *in,
                                            uint32_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size,
-                                           const weir_dev_control *control)
+                                           weir_dev_control *control)
 {
     uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
     uint32_t stride = size / WEIR_ARCH_LINE_LANES;

@@ -144,7 +144,7 @@ WEIR_FN uint64_t weir_ll16_data(weir_vec16 words) { return (words.lo & 0xfffffff
 
 /* The slow part of a wait for `count` LL16 packets, `stride` bytes apart. */
 WEIR_FN_COLD weir_status weir_ll16_spin(const char *packets, uint64_t stride, uint32_t count, uint32_t flag,
-                                        const weir_dev_control *control)
+                                        weir_dev_control *control)
 {
     weir_spin spin = weir_spin_begin();
     for (uint32_t i = 0; i < count; i++) {
@@ -158,7 +158,7 @@ WEIR_FN_COLD weir_status weir_ll16_spin(const char *packets, uint64_t stride, ui
     return WEIR_OK;
 }
 
-WEIR_FN weir_status weir_ll16_load(const char *packet, uint32_t flag, const weir_dev_control *control, uint64_t *data)
+WEIR_FN weir_status weir_ll16_load(const char *packet, uint32_t flag, weir_dev_control *control, uint64_t *data)
 {
     uint32_t reads = WEIR_ARCH_FAST_READS;
     weir_vec16 words = weir_arch_load_relaxed_sys_pair(packet);
@@ -187,7 +187,7 @@ WEIR_FN_COLD void weir_ll16_put_any(char *packets, const char *src, uint64_t byt
 }
 
 WEIR_FN_COLD weir_status weir_ll16_unpack_any(char *dst, const char *packets, uint64_t bytes, uint32_t flag,
-                                              uint32_t rank, uint32_t size, const weir_dev_control *control)
+                                              uint32_t rank, uint32_t size, weir_dev_control *control)
 {
     for (uint64_t i = rank; i * 8 < bytes; i += size) {
         uint64_t data = 0;
@@ -232,7 +232,7 @@ WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint3
 }
 
 WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t bytes, uint32_t flag, weir_coop coop,
-                                     const weir_dev_control *control)
+                                     weir_dev_control *control)
 {
     if (WEIR_UNLIKELY((((uintptr_t)dst | bytes) & 7) != 0)) {
         return weir_ll16_unpack_any(dst, packets, bytes, flag, coop.rank, coop.size, control);

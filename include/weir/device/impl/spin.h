@@ -16,10 +16,9 @@
  * WEIR_ARCH_LOOK_WAITS of these waits checks the control block (weir_spin_is_due). It is chosen by a number that the
  * wait has anyway: the signals consumed so far, or the epoch of the packets.
  *
- * weir_spin_step checks the communicator's control block after every WEIR_ARCH_SPIN_READS failed reads; on a GPU a
- * check costs a PCIe round trip. The check ends the wait with the sticky error of an earlier failure or with the abort
- * word. It ends the wait with WEIR_ERR_TIMEOUT if the communicator's timeout has passed since the wait's first check;
- * this becomes the sticky error.
+ * weir_spin_step checks the communicator's control block after every WEIR_ARCH_SPIN_READS failed reads. The check ends
+ * the wait with the sticky error of an earlier failure or with the abort word. It ends the wait with WEIR_ERR_TIMEOUT
+ * if the communicator's timeout has passed since the wait's first check; this becomes the sticky error.
  *
  * Built with WEIR_UNCHECKED_WAITS (a CMake option to measure the cost of the checks), waits never end. */
 #ifndef WEIR_DEVICE_IMPL_SPIN_H
@@ -50,38 +49,62 @@ WEIR_FN void weir_dev_control_begin(weir_dev_control *control, uint64_t timeout_
 {
     control->version = WEIR_DEV_VERSION;
     control->timeout_ns = timeout_ns;
-    for (uint32_t i = 0; i < WEIR_CONTROL_CHECKS; i++) {
-        control->checks[i].timeout_ns = timeout_ns;
+    control->home = control;
+}
+
+/* Makes a control block of zeros in the device's memory ready, for the waits of the communicator of `home`. */
+WEIR_FN void weir_dev_control_begin_relay(weir_dev_control *control, uint64_t timeout_ns, weir_dev_control *home,
+                                          uint32_t relay_ns)
+{
+    weir_dev_control_begin(control, timeout_ns);
+    control->home = home;
+    control->relay_ns = relay_ns;
+}
+
+/* Looks at home whether the communicator has failed. The last such look was at `since`. Of all threads that call it
+ * with this value, one looks: the reads of many would follow each other. Lanes that call it together get its answer. */
+WEIR_FN int weir_dev_control_look_home(weir_dev_control *control, uint32_t since, uint32_t now)
+{
+    int ended = 0;
+    if (weir_arch_leads_active() &&
+        weir_arch_compare_exchange_relaxed_dev_u32(&control->relayed_ns, since, now) == since &&
+        weir_arch_load_relaxed_sys_u32(&control->home->ended) != 0) {
+        weir_arch_store_relaxed_sys_u32(&control->ended, 1);
+        ended = 1;
     }
+    return weir_arch_active_any(ended);
 }
 
-/* Shows an error that the caller has stored in the control block to the waits that check. */
-WEIR_FN_COLD void weir_dev_control_end(weir_dev_control *control)
+/* Whether the communicator has failed. On a GPU the answer may be relay_ns old. */
+WEIR_FN int weir_dev_control_has_ended(weir_dev_control *control)
 {
-    WEIR_ROLLED
-    for (uint32_t i = 0; i < WEIR_CONTROL_CHECKS; i++) {
-        weir_arch_store_release_sys_u64(&control->checks[i].ended, 1);
+    /* All loads are under way at once. */
+    const uint32_t ended = weir_arch_load_relaxed_sys_u32(&control->ended);
+    const uint32_t since = weir_arch_load_relaxed_sys_u32(&control->relayed_ns);
+    const uint32_t relay_ns = weir_arch_load_relaxed_sys_u32(&control->relay_ns);
+    const uint32_t now = weir_arch_clock_low_ns();
+    if (ended == 0 && now - since >= relay_ns) {
+        return weir_dev_control_look_home(control, since, now);
     }
+    return ended != 0;
 }
 
-/* The check of the multiprocessor on which the calling thread runs. */
-WEIR_FN weir_vec16 weir_dev_control_check(const weir_dev_control *control)
-{
-    return weir_arch_load_relaxed_sys_pair(&control->checks[weir_arch_multiprocessor() % WEIR_CONTROL_CHECKS]);
-}
+/* Shows an error that the host has stored in its control block to the waits that look. */
+WEIR_FN void weir_dev_control_end(weir_dev_control *home) { weir_arch_store_release_sys_u32(&home->ended, 1); }
 
-/* The error that a check announces, or that another thread is about to announce. */
-WEIR_FN weir_status weir_dev_control_ended(const weir_dev_control *control)
+/* The error of a communicator that has failed, or that another thread is about to announce. */
+WEIR_FN weir_status weir_dev_control_ended(weir_dev_control *control)
 {
-    int32_t error = (int32_t)weir_arch_load_relaxed_sys_u64(&control->claimed);
-    int32_t abort_status = (int32_t)weir_arch_load_relaxed_sys_u32((const uint32_t *)&control->abort_status);
+    const weir_dev_control *home = control->home;
+    int32_t error = (int32_t)weir_arch_load_relaxed_sys_u32((const uint32_t *)&home->claimed);
+    int32_t abort_status = (int32_t)weir_arch_load_relaxed_sys_u32((const uint32_t *)&home->abort_status);
     return (weir_status)(error != 0 ? error : abort_status);
 }
 
 /* The status with which waits of this communicator end now; WEIR_OK while there is no error. */
-WEIR_FN weir_status weir_dev_control_status(const weir_dev_control *control)
+WEIR_FN weir_status weir_dev_control_status(weir_dev_control *control)
 {
-    return WEIR_UNLIKELY(weir_dev_control_check(control).lo != 0) ? weir_dev_control_ended(control) : WEIR_OK;
+    return WEIR_UNLIKELY(weir_dev_control_has_ended(control)) ? weir_dev_control_ended(control) : WEIR_OK;
 }
 
 WEIR_FN weir_dev_note weir_dev_note_of(uint32_t doing, uint32_t peer, uint64_t first, uint64_t second, uint64_t third)
@@ -113,8 +136,9 @@ WEIR_FN void weir_dev_control_store_note(weir_dev_control *control, weir_status 
     for (uint32_t i = 0; i < 3; i++) {
         weir_arch_store_relaxed_sys_u64(record + 1 + i, note.numbers[i]);
     }
-    weir_arch_store_relaxed_sys_u64(
-        record + 4, status == WEIR_ERR_TIMEOUT ? weir_arch_load_relaxed_sys_u64(&control->timeout_ns) : 0);
+    if (status == WEIR_ERR_TIMEOUT) {
+        weir_arch_store_relaxed_sys_u64(record + 4, weir_arch_load_relaxed_sys_u64(&control->timeout_ns));
+    }
 }
 
 /* Makes `status` the communicator's sticky error, with `note` as its record, unless a kernel has failed before. If
@@ -122,19 +146,26 @@ WEIR_FN void weir_dev_control_store_note(weir_dev_control *control, weir_status 
  * complete yet, and the host waits up to a second for it. A thread must not wait here until another one has stored:
  * ptxas would then join the lanes again behind each branch of each wait, in all kernels
  * (docs/notes/2026-11-29-joined-lanes.md). */
-WEIR_FN_COLD void weir_dev_control_report(weir_dev_control *control, weir_status status, weir_dev_note note)
+WEIR_FN_COLD void weir_dev_control_record(weir_dev_control *home, weir_status status, weir_dev_note note)
 {
     /* Only threads of this device claim the record. The host reads the claim. */
-    if (weir_arch_compare_exchange_release_sys_u64(&control->claimed, 0, (uint32_t)status) != 0) {
+    if (weir_arch_compare_exchange_release_sys_u64(&home->claimed, 0, (uint32_t)status) != 0) {
         return;
     }
-    weir_dev_control_store_note(control, status, note);
+    weir_dev_control_store_note(home, status, note);
     weir_arch_await_kernel_name();
-    weir_dev_control_store_name(control, weir_arch_kernel_has_name());
+    weir_dev_control_store_name(home, weir_arch_kernel_has_name());
     /* Release: a reader that sees the error also sees the record, and the other memory that this thread wrote about
      * it. */
-    weir_arch_store_release_sys_u32((uint32_t *)&control->error_status, (uint32_t)status);
-    weir_dev_control_end(control);
+    weir_arch_store_release_sys_u32((uint32_t *)&home->error_status, (uint32_t)status);
+    weir_arch_store_release_sys_u32(&home->ended, 1);
+}
+
+/* weir_dev_control_record for a kernel, whose control block may have its home elsewhere. */
+WEIR_FN void weir_dev_control_report(weir_dev_control *control, weir_status status, weir_dev_note note)
+{
+    weir_arch_store_relaxed_sys_u32(&control->ended, 1); /* looks find the claim at home */
+    weir_dev_control_record(control->home, status, note);
 }
 
 /* weir_dev_control_report for calls that return a status: it returns `status`. */
@@ -151,7 +182,7 @@ WEIR_FN weir_status weir_dev_control_fail(weir_dev_control *control, weir_status
 }
 
 /* The error with which a group ends if one of its threads reported an error. */
-WEIR_FN_COLD weir_status weir_dev_control_error(const weir_dev_control *control)
+WEIR_FN_COLD weir_status weir_dev_control_error(weir_dev_control *control)
 {
     const weir_status status = weir_dev_control_ended(control);
     return status != WEIR_OK ? status : WEIR_ERR_ABORTED;
@@ -166,26 +197,24 @@ WEIR_FN_COLD weir_status weir_dev_control_end_wait(weir_dev_control *control, we
 
 /* Checks the control block for a wait whose first check was at `since_ns`. Returns the time of the first check while
  * the wait may go on, and a negative status when it must end. */
-WEIR_FN_COLD int64_t weir_spin_look(const weir_dev_control *control, uint64_t since_ns)
+WEIR_FN_COLD int64_t weir_spin_look(weir_dev_control *control, uint64_t since_ns)
 {
-    const weir_vec16 check = weir_dev_control_check(control);
-    const uint64_t timeout_ns = check.hi;
-    const weir_status status = check.lo != 0 ? weir_dev_control_ended(control) : WEIR_OK;
+    const weir_status status = weir_dev_control_status(control);
     if (status != WEIR_OK) {
         return (int64_t)status;
     }
-    uint64_t now = weir_arch_clock_ns();
+    const uint64_t now = weir_arch_clock_ns();
     if (since_ns == 0) {
-        since_ns = now;
+        return (int64_t)now;
     }
     /* Signed: the clocks of two multiprocessors may differ by a little. */
-    return (int64_t)(now - since_ns) < (int64_t)timeout_ns ? (int64_t)since_ns : (int64_t)WEIR_SPIN_LATE;
+    return (int64_t)(now - since_ns) < (int64_t)control->timeout_ns ? (int64_t)since_ns : (int64_t)WEIR_SPIN_LATE;
 }
 
 /* After a failed read. Returns WEIR_OK when the wait goes on, the communicator's error, or WEIR_SPIN_LATE when the
  * deadline has passed; the caller then calls weir_dev_control_end_wait. The caller makes the note only then: a wait
  * keeps no part of it in registers. */
-WEIR_FN weir_status weir_spin_step(weir_spin *spin, const weir_dev_control *control)
+WEIR_FN weir_status weir_spin_step(weir_spin *spin, weir_dev_control *control)
 {
     spin->reads++;
     weir_arch_relax(spin->reads);
@@ -223,7 +252,7 @@ WEIR_FN int weir_spin_is_due(uint64_t number)
 }
 
 /* weir_spin_is_due for a thread that has only some of the numbers, for example every second or every 256th ticket. A
- * hash chooses one in WEIR_ARCH_LOOK_TICKETS. With 256, one of the first 2,437 numbers is chosen, for numbers from 0, 1
+ * hash chooses one in WEIR_ARCH_LOOK_TICKETS. With 64, one of the first 572 numbers is chosen, for numbers from 0, 1
  * or 2 on in steps of up to 4,096. */
 WEIR_FN int weir_spin_is_due_ticket(uint64_t ticket)
 {
@@ -238,10 +267,7 @@ WEIR_FN int weir_spin_is_due_ticket(uint64_t ticket)
 }
 
 /* The check of a wait that is due: the communicator's error, or WEIR_OK. */
-WEIR_FN_COLD weir_status weir_spin_look_once(const weir_dev_control *control)
-{
-    return weir_dev_control_status(control);
-}
+WEIR_FN_COLD weir_status weir_spin_look_once(weir_dev_control *control) { return weir_dev_control_status(control); }
 
 /* Whether the fast part, with `*reads` reads left, goes on to the slow part. */
 WEIR_FN int weir_spin_is_long(uint32_t *reads)
