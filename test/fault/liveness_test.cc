@@ -20,11 +20,15 @@ struct liveness_case {
     weirt_death death; // WEIRT_ALIVE: rank 2 aborts
     uint32_t end_ms;   // time limit of both kernels' ends
     uint64_t pause_ns; // of rank 0, before each signal
+    bool ahead;        // all signals have arrived already, and rank 1 pauses, too
 };
 
 constexpr uint64_t TRIPS = 1000;        // before rank 2 fails
+constexpr uint64_t FEW_TRIPS = 50;      // with pauses of AHEAD_ROUND_NS
 constexpr uint32_t STOP_TIMEOUT = 5000; // WEIR_TIMEOUT_MS, ms
 constexpr uint64_t SLOW_ROUND_NS = 250000;
+constexpr uint64_t AHEAD_ROUND_NS = 10000000;
+constexpr uint64_t AHEAD = 1ull << 40; // signals
 
 struct liveness_pair {
     weir_connection *connection = nullptr;
@@ -58,12 +62,12 @@ struct liveness_pair {
 };
 
 // Waits until the kernel has made many trips.
-bool is_under_way(weirt_rank *rank, const liveness_pair *pair)
+bool is_under_way(weirt_rank *rank, const liveness_pair *pair, uint64_t trips)
 {
     const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
-    while (weir_arch_load_relaxed_sys_u64(&pair->report->trips) < TRIPS) {
+    while (weir_arch_load_relaxed_sys_u64(&pair->report->trips) < trips) {
         if (weirt_now_ms() > end) {
-            weirt_fail(rank, __FILE__, __LINE__, "no %llu trips", static_cast<unsigned long long>(TRIPS));
+            weirt_fail(rank, __FILE__, __LINE__, "no %llu trips", static_cast<unsigned long long>(trips));
             return false;
         }
         weirt_sleep_ms(1);
@@ -75,11 +79,13 @@ void pass_signals(weirt_rank *rank, const weirt_comm *comm, liveness_pair *pair,
 {
     liveness_args args = {};
     args.report = static_cast<liveness_report *>(weir_memory_pointer(pair->shared));
-    args.pause_ns = rank->rank == 0 ? what->pause_ns : 0;
+    args.pause_ns = rank->rank == 0 || what->ahead ? what->pause_ns : 0;
     if (!WEIRT_OK(rank, weir_semaphore_device(pair->semaphore, &args.semaphore)) ||
+        (what->ahead &&
+         !WEIRT_OK(rank, weir_device_copy(comm->device, args.semaphore.inbound, &AHEAD, sizeof AHEAD))) ||
         !WEIRT_OK(rank,
                   weir_launch(comm->device, liveness_kernel(), weir_shape{ 1, 1 }, &args, nullptr, pair->stream)) ||
-        !is_under_way(rank, pair)) {
+        !is_under_way(rank, pair, what->ahead ? FEW_TRIPS : TRIPS)) {
         return;
     }
     weirt_step(rank, 1);
@@ -255,11 +261,11 @@ void call_without_end(weirt_rank *rank)
 
 class Liveness : public StageTest {
 protected:
-    void run(weirt_death death, uint32_t end_ms, uint64_t pause_ns = 0) const
+    void run(weirt_death death, uint32_t end_ms, uint64_t pause_ns = 0, bool ahead = false) const
     {
         // A GPU does nothing else at this time, but other programs share the processor.
         const bool gpu = std::strcmp(stage()->kind, "gpu") == 0;
-        const liveness_case what = { death, end_ms + (gpu ? 0 : 5000 * weirt_slow()), pause_ns };
+        const liveness_case what = { death, end_ms + (gpu ? 0 : 5000 * weirt_slow()), pause_ns, ahead };
         weirt_ranks_run(stage(), 3, three_ranks, &what, sizeof what);
     }
 };
@@ -272,6 +278,10 @@ TEST_P(Liveness, DeathEndsKernelsWhoseWaitsSucceed) { run(WEIRT_KILL, 1000); }
 // In each round rank 1 waits a quarter of a millisecond, by the slow part of the wait.
 TEST_P(Liveness, AbortEndsKernelsWhoseRoundsAreSlow) { run(WEIRT_ALIVE, 1000, SLOW_ROUND_NS); }
 TEST_P(Liveness, DeathEndsKernelsWhoseRoundsAreSlow) { run(WEIRT_KILL, 1000, SLOW_ROUND_NS); }
+
+// No wait lasts, and a round takes 10 ms: on a GPU the check of each 64th wait ends the kernel.
+TEST_P(Liveness, AbortEndsKernelsThatNeverWait) { run(WEIRT_ALIVE, 1000, AHEAD_ROUND_NS, true); }
+TEST_P(Liveness, DeathEndsKernelsThatNeverWait) { run(WEIRT_KILL, 1000, AHEAD_ROUND_NS, true); }
 
 TEST_P(Liveness, SilenceEndsKernelsWhoseWaitsSucceed)
 {

@@ -719,26 +719,19 @@ WEIR_FN void weir_arch_load_line(const char *line, uint32_t lane, weir_vec16 *pa
 #define WEIR_ARCH_SPIN_READS 32u
 #endif
 
-/* One in this many short waits checks the control block; a power of two. On a GPU a check reads host memory, and such
- * reads follow each other: those of the 1,056 warps of a large exchange of lines took about 2.5 ms on H100. A wait is
- * short if it takes at most 768 reads, about 0.4 ms. So a kernel that does nothing but short waits ends at the latest
- * 0.8 s after the communicator has failed, and after 4 ms if its waits take 2 us. A loop with other work ends after at
- * most 2,048 of its waits: within a second if it makes one every 0.5 ms or more often. On a CPU a check is a load from
- * the cache, and a short wait may take many milliseconds on a machine with other work. */
+/* One in this many short waits checks the control block; a power of two. A loop of such waits ends after at most this
+ * many of them: within a second if it makes one every 15 ms or more often. On a CPU a short wait may take many
+ * milliseconds on a machine with other work. */
 #if !defined(WEIR_ARCH_LOOK_WAITS)
 #if defined(__CUDA_ARCH__)
-#define WEIR_ARCH_LOOK_WAITS 2048u
+#define WEIR_ARCH_LOOK_WAITS 64u
 #else
 #define WEIR_ARCH_LOOK_WAITS 16u
 #endif
 #endif
 
 /* The same for waits and pushes that go by tickets, which single threads make. */
-#if defined(__CUDA_ARCH__)
-#define WEIR_ARCH_LOOK_TICKETS 256u
-#else
-#define WEIR_ARCH_LOOK_TICKETS 16u
-#endif
+#define WEIR_ARCH_LOOK_TICKETS WEIR_ARCH_LOOK_WAITS
 
 /* The bytes that a block stores to one of several peers before it turns to the next peer (weir_slots_turn). The CPU has
  * a small value, so that the rounds of tests have several pieces. */
@@ -766,6 +759,13 @@ WEIR_FN uint64_t weir_arch_clock_ns(void)
 {
 #if defined(__CUDA_ARCH__)
     uint64_t t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+#else
+    return weir_cpu_clock_ns();
+#endif
+}
+
 /* The lower half of weir_arch_clock_ns. */
 WEIR_FN uint32_t weir_arch_clock_low_ns(void)
 {
@@ -775,13 +775,6 @@ WEIR_FN uint32_t weir_arch_clock_low_ns(void)
     return t;
 #else
     return (uint32_t)weir_cpu_clock_ns();
-#endif
-}
-
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    return t;
-#else
-    return weir_cpu_clock_ns();
 #endif
 }
 
@@ -892,6 +885,13 @@ WEIR_FN void weir_arch_warp_converge(void)
 /* Whether `value` is non-zero in all lanes of the warp. Orders no memory accesses. */
 WEIR_FN int weir_arch_warp_all(int value)
 {
+#if defined(__CUDA_ARCH__)
+    return __all_sync(0xffffffffu, value);
+#else
+    return value;
+#endif
+}
+
 /* Whether the calling lane is the first of those that call it together. */
 WEIR_FN int weir_arch_leads_active(void)
 {
@@ -909,13 +909,6 @@ WEIR_FN int weir_arch_active_any(int value)
 {
 #if defined(__CUDA_ARCH__)
     return __any_sync(__activemask(), value);
-#else
-    return value;
-#endif
-}
-
-#if defined(__CUDA_ARCH__)
-    return __all_sync(0xffffffffu, value);
 #else
     return value;
 #endif

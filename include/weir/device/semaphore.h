@@ -16,7 +16,7 @@
  *            such a semaphore is for a port channel.
  *
  * After the communicator has failed, a loop of waits ends even if each wait finds a signal: on a GPU one such wait in
- * 2,048 asks for the error. The loop ends within a second if one of its rounds takes less than 0.5 ms. Loops with more
+ * 64 asks for the error. The loop ends within a second if one of its rounds takes less than 15 ms. Loops with more
  * work between their waits, loops of polls that find signals, and loops without waits, for example of signals, should
  * call weir_dev_semaphore_status from time to time. */
 #ifndef WEIR_DEVICE_SEMAPHORE_H
