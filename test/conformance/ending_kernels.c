@@ -169,10 +169,13 @@ WEIR_KERNEL(ending_loop, ending_args)
         }
         const int ended = since_ns != 0 && weir_arch_clock_ns() - since_ns > control->relay_ns;
         status = packets ? ending_packets(args, warp) : ending_once(args, &counts, round, coop);
-        late += (uint64_t)(ended && status == WEIR_OK);
-        status = late == ending_interval(args->wait) ? WEIR_ERR_LIMIT : status;
         if (packets) {
-            status = weir_coop_agree(warp, args->semaphore.control, status);
+            status = weir_coop_agree(warp, control, status);
+        }
+        late += (uint64_t)(ended && status == WEIR_OK);
+        const uint32_t is_over = late == ending_interval(args->wait);
+        if ((packets ? weir_arch_warp_or(is_over) : is_over) != 0) {
+            status = WEIR_ERR_LIMIT; /* behind the agreement, which would make the communicator's error of it */
         }
         if (++round % 1024 != 0) {
             continue;

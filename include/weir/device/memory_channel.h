@@ -137,8 +137,7 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_
     weir_status status = weir_ll16_unpack(channel->local + unpack_offset,
                                           channel->packets + packet_offset + (unpack_flag % 2 != 0 ? half : 0), bytes,
                                           unpack_flag, coop, channel->semaphore.control);
-    return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_EXCHANGE, packet_offset, bytes,
-                                               coop.rank < (bytes + 7) / 8 ? unpack_flag : 0, status);
+    return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_EXCHANGE, packet_offset, bytes, unpack_flag, status);
 }
 
 /* put, unpack and exchange with 128-byte lines (impl/line.h): 120 bytes of data take 128 bytes, at addresses that are
