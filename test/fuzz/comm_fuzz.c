@@ -177,7 +177,7 @@ static size_t make_payload(uint8_t op, uint8_t data[WEIRI_PAYLOAD_MAX])
         const uint8_t end = fuzz_u8(in);
         weiri_write_u32(&w, end & 1);
         weiri_write_u32(&w, 1);
-        weiri_write_u64(&w, fuzz_number(in) * WEIR_CELL_BYTES);
+        weiri_write_u64(&w, comm->slabs.device.first + fuzz_number(in) * WEIR_CELL_BYTES);
         weiri_write_u64(&w, comm->slabs.host.first + fuzz_number(in) * WEIR_CELL_BYTES);
         weiri_write_u64(&w, end);
     }
