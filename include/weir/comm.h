@@ -12,7 +12,8 @@
  * A communicator fails as a whole: when a rank dies, when a kernel reports an error (a wait that passes its deadline,
  * a range beyond the memory), or at weir_comm_abort. From then on all its waits, on the host and in kernels, end with
  * an error, on all ranks within about a second. After a death that is WEIR_ERR_REMOTE. After an error of a kernel, its
- * own rank gets that error, and the other ranks get WEIR_ERR_ABORTED with a text that names the rank and its error. The
+ * own rank gets that error, and the other ranks get WEIR_ERR_ABORTED with a text that names the rank and its error;
+ * WEIR_ERR_REMOTE, a loss that a kernel noticed first, and WEIR_ERR_MISMATCH are the error of all ranks. The
  * process goes on and may make a new bootstrap and communicator with the ranks that are left (docs/failure.md). After a
  * rank has destroyed its communicator, only operations that need that rank fail: WEIR_ERR_REMOTE.
  *

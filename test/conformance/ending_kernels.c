@@ -128,6 +128,8 @@ WEIR_FN weir_status ending_once(const ending_args *args, weir_dev_semaphore_coun
     }
 }
 
+WEIR_STATIC_ASSERT(WEIR_ARCH_LOOK_WAITS <= 64, "loops of short waits with rounds of up to 15 ms end within a second");
+
 /* One in this many waits must check the control block. */
 WEIR_FN uint64_t ending_interval(uint32_t wait)
 {

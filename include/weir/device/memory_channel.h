@@ -91,7 +91,8 @@ WEIR_FN weir_status weir_dev_memory_channel_put_ll16(const weir_dev_memory_chann
 
 /* Waits for the LL16 packets of the peer's matching put at `packet_offset` of the local packet buffer, and
  * stores exactly `bytes` of data to the local memory at `local_offset`. The status is the calling thread's;
- * weir_coop_agree makes it the group's. */
+ * weir_coop_agree makes it the group's. A call of 0 bytes waits for nothing, and does not look
+ * for the communicator's error. */
 WEIR_FN weir_status weir_dev_memory_channel_unpack_ll16(const weir_dev_memory_channel *channel, uint64_t packet_offset,
                                                         uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {

@@ -125,11 +125,11 @@ typedef struct weir_dev_record {
 } weir_dev_record;
 
 /* One per communicator, in host memory that the device can read. Only the host writes the first cache line, only
- * kernels write the next three.
+ * kernels write the next three, and both write the last one.
  *
  * A device with memory of its own has a second one there, which its kernels' handles point to: a read of host memory
  * takes a GPU 1.1 us, and such reads follow each other. `home` then leads to the one in host memory, and the waits look
- * at `ended` here. At most one thread in relay_ns looks for them at home, and copies what it finds. */
+ * at `ended` here. One thread looks for an error at home each relay_ns, and copies what it finds. */
 typedef struct weir_dev_control {
     uint32_t version;              /* WEIR_DEV_VERSION */
     int32_t abort_status;          /* 0, or the error with which every wait of this communicator ends */
@@ -144,7 +144,7 @@ typedef struct weir_dev_control {
     uint64_t kernel[WEIR_KERNEL_NAME_WORDS]; /* name of the kernel that failed, if it has one */
     uint32_t ended;                          /* 1 once error_status or abort_status is set */
     uint32_t relayed_ns;                     /* time of the last look at `home` */
-    uint32_t relay_ns;                       /* time between two looks at `home`; 0: each look goes there */
+    uint32_t relay_ns; /* time between two looks at `home`; 0: each look goes there, but of several at once only one */
     uint32_t reserved3[29];
 } weir_dev_control;
 

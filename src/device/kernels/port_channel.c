@@ -7,7 +7,7 @@ WEIR_FN void weiri_port_wait(const weir_dev_port_channel *channel)
 {
     weir_dev_control *control = channel->semaphore.control;
     const weir_status status = weir_dev_port_channel_wait(channel);
-    if (status != WEIR_OK && weir_dev_control_status(control) == WEIR_OK) {
+    if (status != WEIR_OK && weir_dev_control_ended(control) == WEIR_OK) {
         (void)weir_dev_control_fail(control, status);
     }
 }

@@ -1,6 +1,6 @@
 /* comm.c - communicators: create and destroy.
  *
- * Create has a part of this rank alone (slabs with the control block, port, socket for descriptors, a watch for errors
+ * Create has a part of this rank alone (slabs with the control blocks, port, socket for descriptors, a watch for errors
  * of kernels) and one with all ranks: they exchange their ends and how their own part went, and, unless the ends show
  * that memory can be mapped among all (is_simple), which transports work. A rank that has failed takes part too,
  * because the others would wait for it. */

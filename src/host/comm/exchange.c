@@ -390,7 +390,8 @@ static void lose_peer(weir_comm *comm, uint32_t rank, bool died, const char *tex
     }
 }
 
-/* The news of a loss has the status that a death's own news has: either may come first. */
+/* A rank that learns of a loss by this message gets the same status as by the bootstrap's news of a death, since either
+ * may come first. */
 static uint8_t abort_kind(weir_status status)
 {
     return status == WEIR_ERR_MISMATCH ? WEIRI_PORT_MISMATCH

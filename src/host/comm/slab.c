@@ -11,7 +11,7 @@
 #include "src/host/comm/comm.h"
 
 #define CONTROL_BYTES 4096u /* at the start of each slab, before its cells */
-#define RELAY_NS 4000000u   /* what an error may take longer until all waits of a GPU see it */
+#define RELAY_NS 4000000u   /* the longest delay until the looks of a GPU see an error */
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) <= CONTROL_BYTES, "the control block fits");
 
 enum { CELL_FRESH = 0, CELL_USED = 1, CELL_FREE = 2 };

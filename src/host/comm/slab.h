@@ -12,7 +12,7 @@
 #include "weir/device/types.h"
 #include "weir/memory.h"
 
-#define WEIRI_CELLS 16384u
+#define WEIRI_CELLS 16352u /* of a slab: 2 MiB with its control block */
 
 typedef struct weiri_slab {
     weir_memory *memory;
@@ -30,7 +30,7 @@ typedef struct weiri_slabs {
     bool kept;                        /* graphs may still name them: they end with the device */
 } weiri_slabs;
 
-/* Allocates both, and begins the control block. After a failure they are closed like open ones. */
+/* Allocates both, and begins the control blocks. After a failure they are closed like open ones. */
 weir_status weiri_slabs_open(weir_comm *comm);
 /* Their memory is to stay until the device is closed. Any thread. */
 void weiri_slabs_keep(weir_comm *comm);

@@ -29,7 +29,8 @@ WEIR_FN uint32_t weir_packet_flag(const uint64_t *epoch)
 }
 
 /* The flag of a call that only unpacks, in two steps: nothing waits for the first one before the second one. A thread
- * that waits for no packet loads no epoch, for the loads of many warps delay each other; its flag is never due. */
+ * that waits for no packet loads no epoch, for the loads of many warps delay each other; with its flag no look is due.
+ */
 WEIR_FN uint32_t weir_packet_begin_flag(const uint64_t *epoch, int waits)
 {
     return waits ? (uint32_t)(weir_arch_load_relaxed_dev_u64(epoch) >> 32) : 0;

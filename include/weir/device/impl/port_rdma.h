@@ -124,7 +124,7 @@ WEIR_FN_COLD weir_status weir_dev_port_rdma_lose(const weir_dev_port_rdma *rdma,
 {
     if ((weir_arch_load_acquire_dev_u64(&rdma->queue.state->failed) == 0 &&
          !weir_dev_rdma_is_refused(&rdma->queue, WEIR_TICKET_LOST)) ||
-        weir_dev_control_status(rdma->queue.control) != WEIR_OK) {
+        weir_dev_control_ended(rdma->queue.control) != WEIR_OK) {
         return status;
     }
     if (ticket != NULL) {

@@ -92,7 +92,8 @@ WEIR_FN int weir_dev_control_has_ended(weir_dev_control *control)
 /* Shows an error that the host has stored in its control block to the waits that look. */
 WEIR_FN void weir_dev_control_end(weir_dev_control *home) { weir_arch_store_release_sys_u32(&home->ended, 1); }
 
-/* The error of a communicator that has failed, or that another thread is about to announce. */
+/* The error of a communicator that has failed, or that another thread is about to announce; WEIR_OK without one. It
+ * reads the home, so it knows of each error that the host has stored. */
 WEIR_FN weir_status weir_dev_control_ended(weir_dev_control *control)
 {
     const weir_dev_control *home = control->home;

@@ -44,7 +44,7 @@
 WEIR_FN_COLD weir_status weir_window_port_fail(const weir_dev_window *window, uint32_t device, weir_status status)
 {
     weir_dev_control *control = window->barrier.control;
-    const weir_status failed = weir_dev_control_status(control);
+    const weir_status failed = weir_dev_control_ended(control);
     return failed != WEIR_OK
                ? failed
                : weir_dev_control_fail_in(control, status,
