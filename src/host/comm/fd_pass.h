@@ -89,7 +89,7 @@ enum {
     WEIRI_PORT_CHANNEL_FAILED = 10, /* a port channel of the sender: which, and why; see semaphore.c */
     WEIRI_PORT_QUEUE = 11,          /* the sender has opened its end of a queue; see endpoint.c */
     WEIRI_PORT_QUEUE_REFUSED = 12,  /* the sender could not open its end */
-    WEIRI_PORT_LOSS = 13            /* as WEIRI_PORT_ABORT: the sender has lost a rank */
+    WEIRI_PORT_LOSS = 13            /* as WEIRI_PORT_ABORT: a kernel of the sender reports WEIR_ERR_REMOTE */
 };
 
 #endif
