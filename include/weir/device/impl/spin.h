@@ -89,7 +89,7 @@ WEIR_FN int weir_dev_control_has_ended(weir_dev_control *control)
     return ended != 0;
 }
 
-/* Shows an error that the host has stored in its control block to the waits that look. */
+/* Shows an error that the caller has stored in `home` to the waits that look. */
 WEIR_FN void weir_dev_control_end(weir_dev_control *home) { weir_arch_store_release_sys_u32(&home->ended, 1); }
 
 /* The error of a communicator that has failed, or that another thread is about to announce; WEIR_OK without one. It
@@ -159,7 +159,7 @@ WEIR_FN_COLD void weir_dev_control_record(weir_dev_control *home, weir_status st
     /* Release: a reader that sees the error also sees the record, and the other memory that this thread wrote about
      * it. */
     weir_arch_store_release_sys_u32((uint32_t *)&home->error_status, (uint32_t)status);
-    weir_arch_store_release_sys_u32(&home->ended, 1);
+    weir_dev_control_end(home);
 }
 
 /* weir_dev_control_record for a kernel, whose control block may have its home elsewhere. */
