@@ -1248,7 +1248,7 @@ MUTANTS = [
            "weir_collective_compare(c, what, pieces, flag, mailbox, 0",
            "ranks write into memory that an earlier kernel of its owner still reads",
            litmus("LitmusCollective.RanksWriteWhereEarlierKernelsRead")),
-    Mutant("collective-join-end", DEVICE + "impl/collective_slots.h", "weir_slots_join_as",
+    Mutant("collective-join-end", DEVICE + "impl/collective_join.h", "weir_slots_join_as",
            "done += (uint64_t)left / 16 * 16;", "done += (uint64_t)left / 16 * 16 + 1;",
            "the last bytes of a reduction are joined a byte too late", collective("Collective", "SizesSlots")),
     Mutant("collective-mailbox", DEVICE + "impl/collective_call.h", "weir_collective_announce",
@@ -1378,10 +1378,10 @@ MUTANTS = [
            "only the first piece goes into registered memory", collective("Collective", "SizesRegistered")),
     Mutant("parts-turn", DEVICE + "impl/collective_parts.h", "weir_parts_piece_at", "range.at += done;", "",
            "each piece of a round of parts has the data of the first", collective("CollectiveParts", "RandomBySlots")),
-    Mutant("slots-short", DEVICE + "impl/collective_slots.h", "weir_slots_join_places",
+    Mutant("slots-short", DEVICE + "impl/collective_join.h", "weir_slots_join_places",
            "!weir_reduce_is_short(dtype, op) || c->ranks != 2", "!weir_reduce_is_short(dtype, op)",
            "sums of halves leave out all ranks but two", collective("Collective", "SizesSlots")),
-    Mutant("slice-turned", DEVICE + "impl/collective_slots.h", "weir_slots_join_all",
+    Mutant("slice-turned", DEVICE + "impl/collective_join.h", "weir_slots_join_all",
            "        weir_slots_load(p, weir_slots_from(c, w, k), even);\n        if (two) {\n"
            "            weir_slots_load(p, weir_slots_from(c, w, k + 1), odd);",
            "        weir_slots_load(p, weir_slots_from(c, w, c->ranks + 1 - k), even);\n        if (two) {\n"
