@@ -143,6 +143,10 @@ extern const weir_kernel *const weiri_collective_half_kernels[];
 extern const weir_kernel *const weiri_collective_small_kernels[];
 extern const weir_kernel *const weiri_collective_integer_kernels[];
 
+/* Sums of two ranks directly between buffers of users, by few blocks. */
+enum { WEIRI_SUM_F32, WEIRI_SUM_F16, WEIRI_SUM_BF16 };
+extern const weir_kernel *const weiri_collective_sums_kernels[];
+
 #if defined(__cplusplus)
 }
 #endif

@@ -112,6 +112,25 @@ static bool moves_two(const weir_collective *collective, const weir_collective_m
     return collective->device.ranks == 2 && (places & 7) == 0;
 }
 
+/* The kernel for a sum of two ranks directly between buffers of users, or NULL if the general one carries the reduction
+ * out. The other rank may take the other one. */
+static const weir_kernel *summing_kernel(const weir_collective *collective, const weiri_step *step,
+                                         const weir_collective_reduce *r)
+{
+    const uint32_t type = step->dtype == WEIR_F32    ? WEIRI_SUM_F32
+                          : step->dtype == WEIR_F16  ? WEIRI_SUM_F16
+                          : step->dtype == WEIR_BF16 ? WEIRI_SUM_BF16
+                                                     : WEIRI_SUM_BF16 + 1;
+    uint64_t places = (uintptr_t)r->recv | r->part;
+    for (uint32_t k = 0; k < 2; k++) {
+        places |= (uintptr_t)r->peer_send[k] | (uintptr_t)r->peer_recv[k];
+    }
+    return collective->device.ranks == 2 && step->op == WEIR_SUM && type <= WEIRI_SUM_BF16 && r->chunk == 0 &&
+                   places % 16 == 0
+               ? weiri_collective_sums_kernels[type]
+               : NULL;
+}
+
 weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                 weiri_reduce_args *args)
 {
@@ -120,6 +139,10 @@ weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_s
     set_handle(collective, collective->now, &args->reduce.what, &args->collective);
     args->collective.lives = lives_of(collective, step, &args->reduce.what);
     args->op = step->op;
+    const weir_kernel *sums = kernel == WEIRI_REDUCE_ZERO_COPY ? summing_kernel(collective, step, &args->reduce) : NULL;
+    if (sums != NULL) {
+        return launch(collective, sums, step, args);
+    }
     if (kernel != WEIRI_REDUCE_LINES) {
         return launch(collective, of->kernels[first + kernel], step, args);
     }

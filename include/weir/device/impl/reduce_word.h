@@ -207,15 +207,20 @@ WEIR_FN uint64_t weir_word_of_double(double value)
 /* Whether two words of the type are summed without a weir_reduction, in a few instructions and with the same bits. */
 WEIR_FN int weir_reduce_is_short(uint32_t dtype, uint32_t op)
 {
-    return op == WEIR_SUM && (dtype == WEIR_F16 || dtype == WEIR_BF16);
+    return op == WEIR_SUM && (dtype == WEIR_F16 || dtype == WEIR_BF16 || dtype == WEIR_F32);
+}
+
+WEIR_FN uint32_t weir_reduce_two_of_32(uint32_t dtype, uint32_t a, uint32_t b)
+{
+    return dtype == WEIR_F16    ? weir_arch_sum_f16x2(a, b)
+           : dtype == WEIR_BF16 ? weir_arch_sum_bf16x2(a, b)
+                                : weir_arch_bits_of_float(weir_arch_float_of_bits(a) + weir_arch_float_of_bits(b));
 }
 
 WEIR_FN uint64_t weir_reduce_two(uint32_t dtype, uint64_t a, uint64_t b)
 {
-    const uint32_t low = dtype == WEIR_F16 ? weir_arch_sum_f16x2((uint32_t)a, (uint32_t)b)
-                                           : weir_arch_sum_bf16x2((uint32_t)a, (uint32_t)b);
-    const uint32_t high = dtype == WEIR_F16 ? weir_arch_sum_f16x2((uint32_t)(a >> 32), (uint32_t)(b >> 32))
-                                            : weir_arch_sum_bf16x2((uint32_t)(a >> 32), (uint32_t)(b >> 32));
+    const uint32_t low = weir_reduce_two_of_32(dtype, (uint32_t)a, (uint32_t)b);
+    const uint32_t high = weir_reduce_two_of_32(dtype, (uint32_t)(a >> 32), (uint32_t)(b >> 32));
     return low | (uint64_t)high << 32;
 }
 
