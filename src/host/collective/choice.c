@@ -117,8 +117,8 @@ uint32_t weiri_choice_limit(const weir_collective *collective)
  * slower wherever lines have room. */
 static uint64_t most_for_two(uint32_t limit, uint32_t kind)
 {
-    static const uint32_t most[][5] = { [WEIR_ALLREDUCE] = { 300, 750, 5000, 8192, 5600 },
-                                        [WEIR_REDUCE_SCATTER] = { 900, 2048, 8500, 16384, 10000 },
+    static const uint32_t most[][5] = { [WEIR_ALLREDUCE] = { 235, 600, 4200, 8192, 5400 },
+                                        [WEIR_REDUCE_SCATTER] = { 480, 1450, 5600, 16384, 10000 },
                                         [WEIR_ALLGATHER] = { 550, 1250, 3700, 8500, 8000 },
                                         [WEIR_ALL_TO_ALL] = { 700, 1600, 8300, 9500, 8500 } };
     return (uint64_t)most[kind][limit < 8 ? 0 : limit < 32 ? limit / 8 : 4] << 10;
