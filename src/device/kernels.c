@@ -14,6 +14,7 @@ extern const unsigned char weiri_module_collective_float[];
 extern const unsigned char weiri_module_collective_half[];
 extern const unsigned char weiri_module_collective_small[];
 extern const unsigned char weiri_module_collective_integer[];
+extern const unsigned char weiri_module_collective_scaled[];
 extern const unsigned char weiri_module_collective_sums[];
 extern const unsigned char weiri_module_collective_parts[];
 extern const unsigned char weiri_module_collective_exchange[];
@@ -29,6 +30,7 @@ const weiri_kernel_family weiri_kernel_families[WEIRI_FAMILIES] = {
     [WEIRI_FAMILY_COLLECTIVE_HALF] = { weiri_module_collective_half, weiri_collective_half_kernels },
     [WEIRI_FAMILY_COLLECTIVE_SMALL] = { weiri_module_collective_small, weiri_collective_small_kernels },
     [WEIRI_FAMILY_COLLECTIVE_INTEGER] = { weiri_module_collective_integer, weiri_collective_integer_kernels },
+    [WEIRI_FAMILY_COLLECTIVE_SCALED] = { weiri_module_collective_scaled, weiri_collective_scaled_kernels },
     [WEIRI_FAMILY_COLLECTIVE_SUMS] = { weiri_module_collective_sums, weiri_collective_sums_kernels },
     [WEIRI_FAMILY_COLLECTIVE_PARTS] = { weiri_module_collective_parts, weiri_collective_parts_kernels },
     [WEIRI_FAMILY_COLLECTIVE_EXCHANGE] = { weiri_module_collective_exchange, weiri_collective_exchange_kernels },

@@ -82,7 +82,7 @@ void sizes(weirt_rank *rank)
             seed++;
             const bool in_place = kind < ALL_TO_ALL_V && seed % 3 == 0;
             const weir_dtype dtype = seed % 2 != 0 ? WEIR_F16 : WEIR_F32;
-            const weir_op op = seed % 5 == 0 ? WEIR_MAX : WEIR_SUM;
+            const weir_op op = seed % 5 == 0 ? WEIR_MAX : seed % 3 == 1 ? WEIR_AVG : WEIR_SUM;
             const uint32_t root = static_cast<uint32_t>(seed % rank->size);
             const uint32_t shift = seed % 7 < 4 ? 0 : static_cast<uint32_t>(seed % 7);
             const Operation o = { kind, dtype, op, count, root, shift, in_place, true, seed };

@@ -95,7 +95,7 @@ enum {
 extern const weir_kernel *const weiri_collective_kernels[];
 
 /* Parts: without and with a reduction, each by packets, lines and slots; and sums of one type by slots, of data that is
- * aligned, and that is not. */
+ * aligned, and that is not, without and with a factor. */
 enum {
     WEIRI_PARTS_GATHER_PACKETS,
     WEIRI_PARTS_GATHER_LINES,
@@ -108,7 +108,13 @@ enum {
     WEIRI_PARTS_SUM_F32,
     WEIRI_PARTS_ALIGN_F16,
     WEIRI_PARTS_ALIGN_BF16,
-    WEIRI_PARTS_ALIGN_F32
+    WEIRI_PARTS_ALIGN_F32,
+    WEIRI_PARTS_SCALED_F16,
+    WEIRI_PARTS_SCALED_BF16,
+    WEIRI_PARTS_SCALED_F32,
+    WEIRI_PARTS_SCALED_ALIGN_F16,
+    WEIRI_PARTS_SCALED_ALIGN_BF16,
+    WEIRI_PARTS_SCALED_ALIGN_F32
 };
 extern const weir_kernel *const weiri_collective_parts_kernels[];
 
@@ -142,9 +148,11 @@ extern const weir_kernel *const weiri_collective_float_kernels[];
 extern const weir_kernel *const weiri_collective_half_kernels[];
 extern const weir_kernel *const weiri_collective_small_kernels[];
 extern const weir_kernel *const weiri_collective_integer_kernels[];
+/* Sums with a factor: WEIRI_REDUCE_FORMS kernels for each of these types. */
+enum { WEIRI_SUM_F32, WEIRI_SUM_F16, WEIRI_SUM_BF16, WEIRI_SUM_TYPES };
+extern const weir_kernel *const weiri_collective_scaled_kernels[];
 
-/* Sums of two ranks directly between buffers of users, by few blocks. */
-enum { WEIRI_SUM_F32, WEIRI_SUM_F16, WEIRI_SUM_BF16 };
+/* Sums of two ranks directly between buffers of users, of each of these types, and the same with a factor. */
 extern const weir_kernel *const weiri_collective_sums_kernels[];
 
 #if defined(__cplusplus)

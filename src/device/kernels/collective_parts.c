@@ -1,6 +1,6 @@
 /* collective_parts.c - allgather and reduce_scatter of many parts; see collective.h. The parts of a launch may differ
  * in type. Sums of halves and floats, which training needs most, have kernels for parts of one type, and others for
- * misaligned parts of one type. */
+ * misaligned parts of one type, without and with a factor. */
 #include "src/device/kernels/collective.h"
 
 /* With one block on a multiprocessor. Without the second number the compiler leaves a thread of the kernel of all types
@@ -68,6 +68,36 @@ WEIR_KERNEL_FOR(weiri_parts_align_f32, weiri_parts_args, SLOT_BOUNDS)
     (void)weir_collective_reduce_parts_slots(&args->collective, &args->parts, WEIR_F32, WEIR_SUM, 1, coop);
 }
 
+WEIR_KERNEL_FOR(weiri_parts_scaled_f16, weiri_parts_args, SLOT_BOUNDS)
+{
+    (void)weir_collective_reduce_parts_slots(&args->collective, &args->parts, WEIR_F16, WEIR_SCALED_SUM, 0, coop);
+}
+
+WEIR_KERNEL_FOR(weiri_parts_scaled_bf16, weiri_parts_args, SLOT_BOUNDS)
+{
+    (void)weir_collective_reduce_parts_slots(&args->collective, &args->parts, WEIR_BF16, WEIR_SCALED_SUM, 0, coop);
+}
+
+WEIR_KERNEL_FOR(weiri_parts_scaled_f32, weiri_parts_args, SLOT_BOUNDS)
+{
+    (void)weir_collective_reduce_parts_slots(&args->collective, &args->parts, WEIR_F32, WEIR_SCALED_SUM, 0, coop);
+}
+
+WEIR_KERNEL_FOR(weiri_parts_scaled_align_f16, weiri_parts_args, SLOT_BOUNDS)
+{
+    (void)weir_collective_reduce_parts_slots(&args->collective, &args->parts, WEIR_F16, WEIR_SCALED_SUM, 1, coop);
+}
+
+WEIR_KERNEL_FOR(weiri_parts_scaled_align_bf16, weiri_parts_args, SLOT_BOUNDS)
+{
+    (void)weir_collective_reduce_parts_slots(&args->collective, &args->parts, WEIR_BF16, WEIR_SCALED_SUM, 1, coop);
+}
+
+WEIR_KERNEL_FOR(weiri_parts_scaled_align_f32, weiri_parts_args, SLOT_BOUNDS)
+{
+    (void)weir_collective_reduce_parts_slots(&args->collective, &args->parts, WEIR_F32, WEIR_SCALED_SUM, 1, coop);
+}
+
 const weir_kernel *const weiri_collective_parts_kernels[] = { &weiri_parts_gather_packets,
                                                               &weiri_parts_gather_lines,
                                                               &weiri_parts_gather_slots,
@@ -80,4 +110,10 @@ const weir_kernel *const weiri_collective_parts_kernels[] = { &weiri_parts_gathe
                                                               &weiri_parts_align_f16,
                                                               &weiri_parts_align_bf16,
                                                               &weiri_parts_align_f32,
+                                                              &weiri_parts_scaled_f16,
+                                                              &weiri_parts_scaled_bf16,
+                                                              &weiri_parts_scaled_f32,
+                                                              &weiri_parts_scaled_align_f16,
+                                                              &weiri_parts_scaled_align_bf16,
+                                                              &weiri_parts_scaled_align_f32,
                                                               NULL };

@@ -112,43 +112,78 @@ static bool moves_two(const weir_collective *collective, const weir_collective_m
     return collective->device.ranks == 2 && (places & 7) == 0;
 }
 
+/* A type's place in the tables of kernels for sums, or WEIRI_SUM_TYPES if it has none. */
+static uint32_t sum_type(uint32_t dtype)
+{
+    return dtype == WEIR_F32    ? WEIRI_SUM_F32
+           : dtype == WEIR_F16  ? WEIRI_SUM_F16
+           : dtype == WEIR_BF16 ? WEIRI_SUM_BF16
+                                : WEIRI_SUM_TYPES;
+}
+
+/* Whether the kernels for sums with a factor carry the operation out. An average of 2, 4 or 8 ranks is the sum times a
+ * power of two, which has the bits of the quotient. */
+static bool scales(const weir_collective *collective, uint32_t dtype, uint32_t op)
+{
+    const uint32_t ranks = collective->device.ranks;
+    return sum_type(dtype) < WEIRI_SUM_TYPES &&
+           (op == WEIR_SCALED_SUM || (op == WEIR_AVG && (ranks & (ranks - 1)) == 0));
+}
+
+/* Sets the factor of an average for kernels for sums with a factor. */
+static void set_share(uint32_t op, weir_dev_collective *handle)
+{
+    if (op == WEIR_AVG) {
+        const weir_dev_factor share = { .value = 1.0 / handle->ranks };
+        handle->factor = share;
+    }
+}
+
 /* The kernel for a sum of two ranks directly between buffers of users, or NULL if the general one carries the reduction
  * out. The other rank may take the other one. */
 static const weir_kernel *summing_kernel(const weir_collective *collective, const weiri_step *step,
                                          const weir_collective_reduce *r)
 {
-    const uint32_t type = step->dtype == WEIR_F32    ? WEIRI_SUM_F32
-                          : step->dtype == WEIR_F16  ? WEIRI_SUM_F16
-                          : step->dtype == WEIR_BF16 ? WEIRI_SUM_BF16
-                                                     : WEIRI_SUM_BF16 + 1;
+    const uint32_t type = sum_type(step->dtype);
+    const bool scaled = scales(collective, step->dtype, step->op);
     uint64_t places = (uintptr_t)r->recv | r->part;
     for (uint32_t k = 0; k < 2; k++) {
         places |= (uintptr_t)r->peer_send[k] | (uintptr_t)r->peer_recv[k];
     }
-    return collective->device.ranks == 2 && step->op == WEIR_SUM && type <= WEIRI_SUM_BF16 && r->chunk == 0 &&
-                   places % 16 == 0
-               ? weiri_collective_sums_kernels[type]
-               : NULL;
+    if (collective->device.ranks != 2 || type == WEIRI_SUM_TYPES || (step->op != WEIR_SUM && !scaled) ||
+        r->chunk != 0 || places % 16 != 0) {
+        return NULL;
+    }
+    return weiri_collective_sums_kernels[scaled ? WEIRI_SUM_TYPES + type : type];
+}
+
+/* The kernel of a form. */
+static const weir_kernel *reducing_kernel(const weir_collective *collective, const weiri_step *step, uint32_t form)
+{
+    const reductions *of = &reductions_of[step->dtype];
+    if (scales(collective, step->dtype, step->op)) {
+        return weiri_collective_scaled_kernels[sum_type(step->dtype) * WEIRI_REDUCE_FORMS + form];
+    }
+    return of->kernels[(step->op == WEIR_SUM ? of->sum : of->any) * WEIRI_REDUCE_FORMS + form];
 }
 
 weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                 weiri_reduce_args *args)
 {
-    const reductions *of = &reductions_of[step->dtype];
-    const uint32_t first = (step->op == WEIR_SUM ? of->sum : of->any) * WEIRI_REDUCE_FORMS;
     set_handle(collective, collective->now, &args->reduce.what, &args->collective);
     args->collective.lives = lives_of(collective, step, &args->reduce.what);
     args->op = step->op;
+    set_share(step->op, &args->collective);
     const weir_kernel *sums = kernel == WEIRI_REDUCE_ZERO_COPY ? summing_kernel(collective, step, &args->reduce) : NULL;
     if (sums != NULL) {
         return launch(collective, sums, step, args);
     }
     if (kernel != WEIRI_REDUCE_LINES) {
-        return launch(collective, of->kernels[first + kernel], step, args);
+        return launch(collective, reducing_kernel(collective, step, kernel), step, args);
     }
     return reduces_two(collective, &args->reduce)
-               ? launch(collective, of->kernels[first + WEIRI_REDUCE_TWO], step, args)
-               : launch_lines(collective, of->kernels[first + kernel], step, args);
+               ? launch(collective, reducing_kernel(collective, step, WEIRI_REDUCE_TWO), step, args)
+               : launch_lines(collective, reducing_kernel(collective, step, kernel), step, args);
 }
 
 /* Whether few blocks move the same bytes to all ranks, into registered memory: their kernel has many registers. */
@@ -235,14 +270,16 @@ static bool aligns(const weir_collective_parts *p, uint32_t rank, uint32_t ranks
 /* The kernel that joins the parts by slots. */
 static uint32_t joining_kernel(const weir_collective *collective, const weir_collective_parts *p)
 {
-    if (p->op != WEIR_SUM) {
+    static const uint32_t aligned[] = { [WEIRI_SUM_F32] = WEIRI_PARTS_SUM_F32,
+                                        [WEIRI_SUM_F16] = WEIRI_PARTS_SUM_F16,
+                                        [WEIRI_SUM_BF16] = WEIRI_PARTS_SUM_BF16 };
+    const bool scaled = scales(collective, p->dtype, p->op);
+    if (sum_type(p->dtype) == WEIRI_SUM_TYPES || (p->op != WEIR_SUM && !scaled)) {
         return WEIRI_PARTS_REDUCE_SLOTS;
     }
-    const bool aligned = !aligns(p, collective->device.rank, collective->device.ranks);
-    return p->dtype == WEIR_F16    ? (aligned ? WEIRI_PARTS_SUM_F16 : WEIRI_PARTS_ALIGN_F16)
-           : p->dtype == WEIR_BF16 ? (aligned ? WEIRI_PARTS_SUM_BF16 : WEIRI_PARTS_ALIGN_BF16)
-           : p->dtype == WEIR_F32  ? (aligned ? WEIRI_PARTS_SUM_F32 : WEIRI_PARTS_ALIGN_F32)
-                                   : WEIRI_PARTS_REDUCE_SLOTS;
+    const bool aligning = aligns(p, collective->device.rank, collective->device.ranks);
+    return aligned[sum_type(p->dtype)] + (aligning ? WEIRI_PARTS_ALIGN_F16 - WEIRI_PARTS_SUM_F16 : 0) +
+           (scaled ? WEIRI_PARTS_SCALED_F16 - WEIRI_PARTS_SUM_F16 : 0);
 }
 
 weir_status weiri_launch_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args)
@@ -257,6 +294,7 @@ weir_status weiri_launch_parts(const weir_collective *collective, const weiri_st
     const uint32_t kernel = (joins ? joining : gathers)[step->call.form];
     set_handle(collective, collective->now, &args->parts.what, &args->collective);
     args->collective.lives = lives_of(collective, step, &args->parts.what);
+    set_share(args->parts.op, &args->collective);
     return launch(collective, weiri_collective_parts_kernels[kernel], step, args);
 }
 
