@@ -12,6 +12,7 @@ extern const unsigned char weiri_module_port_channel[];
 extern const unsigned char weiri_module_collective[];
 extern const unsigned char weiri_module_collective_float[];
 extern const unsigned char weiri_module_collective_half[];
+extern const unsigned char weiri_module_collective_f8[];
 extern const unsigned char weiri_module_collective_small[];
 extern const unsigned char weiri_module_collective_integer[];
 extern const unsigned char weiri_module_collective_scaled[];
@@ -28,6 +29,7 @@ const weiri_kernel_family weiri_kernel_families[WEIRI_FAMILIES] = {
     [WEIRI_FAMILY_COLLECTIVE] = { weiri_module_collective, weiri_collective_kernels },
     [WEIRI_FAMILY_COLLECTIVE_FLOAT] = { weiri_module_collective_float, weiri_collective_float_kernels },
     [WEIRI_FAMILY_COLLECTIVE_HALF] = { weiri_module_collective_half, weiri_collective_half_kernels },
+    [WEIRI_FAMILY_COLLECTIVE_F8] = { weiri_module_collective_f8, weiri_collective_f8_kernels },
     [WEIRI_FAMILY_COLLECTIVE_SMALL] = { weiri_module_collective_small, weiri_collective_small_kernels },
     [WEIRI_FAMILY_COLLECTIVE_INTEGER] = { weiri_module_collective_integer, weiri_collective_integer_kernels },
     [WEIRI_FAMILY_COLLECTIVE_SCALED] = { weiri_module_collective_scaled, weiri_collective_scaled_kernels },

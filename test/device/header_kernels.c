@@ -277,9 +277,37 @@ WEIR_KERNEL(halves, header_args)
     }
 }
 
+/* slots: wrong sums, and wrong products, of two 8-bit floats of each type, which are converted in pairs. All codes with
+ * all codes. */
+WEIR_KERNEL(bytes, header_args)
+{
+    for (uint32_t a = coop.rank; a < 256; a += coop.size) {
+        for (uint32_t b = 0; b < 256; b++) {
+            for (uint32_t which = 0; which < 4; which++) {
+                const uint32_t dtype = which < 2 ? WEIR_F8E4M3 : WEIR_F8E5M2;
+                const uint32_t op = which % 2 == 0 ? WEIR_SUM : WEIR_PROD;
+                const uint64_t first = a | (uint64_t)b << 8 | (uint64_t)(a ^ 85) << 40 | (uint64_t)b << 48;
+                const uint64_t second = b | (uint64_t)a << 8 | (uint64_t)b << 40 | (uint64_t)(b ^ 85) << 48;
+                weir_reduction all;
+                weir_reduce_first(&all, dtype, first);
+                weir_reduce_next(&all, dtype, op, second);
+                const uint64_t word = weir_reduce_last(&all, dtype, op, 2);
+                for (uint32_t k = 0; k < 8; k++) {
+                    const float x = weir_element_float(dtype, (uint32_t)(first >> 8 * k) & 0xffu);
+                    const float y = weir_element_float(dtype, (uint32_t)(second >> 8 * k) & 0xffu);
+                    const uint32_t right = weir_element_of_float(dtype, op == WEIR_SUM ? x + y : x * y);
+                    if ((word >> 8 * k & 0xffu) != right) {
+                        weir_arch_add_relaxed_dev_u64(&args->slots[which], 1);
+                    }
+                }
+            }
+        }
+    }
+}
+
 static const weir_kernel *const kernels[] = { &shape,     &count,      &block_rounds, &grid_rounds, &grid_absent,
                                               &agree,     &sync_group, &copy,         &transfer,    &packets,
-                                              &ping_pong, &wait_once,  &values,       &halves };
+                                              &ping_pong, &wait_once,  &values,       &halves,      &bytes };
 
 const weir_kernel *header_kernel(const char *name)
 {

@@ -241,6 +241,16 @@ TEST_P(Headers, PairsOfHalvesHaveTheBitsOfFloats)
     EXPECT_EQ(args.slots[2], 0u) << "read and written";
 }
 
+// All 8-bit floats with all others: pairs in one instruction have the bits of single elements.
+TEST_P(Headers, PairsOfBytesHaveTheBitsOfSingleOnes)
+{
+    run("bytes");
+    EXPECT_EQ(args.slots[0], 0u) << "sums of f8e4m3";
+    EXPECT_EQ(args.slots[1], 0u) << "products of f8e4m3";
+    EXPECT_EQ(args.slots[2], 0u) << "sums of f8e5m2";
+    EXPECT_EQ(args.slots[3], 0u) << "products of f8e5m2";
+}
+
 TEST_P(Headers, BlockBarrierManyRounds)
 {
     args.rounds = 500;

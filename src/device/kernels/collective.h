@@ -142,10 +142,12 @@ enum {
 };
 enum { WEIRI_FLOAT_F32_SUM, WEIRI_FLOAT_F32, WEIRI_FLOAT_F64 };
 enum { WEIRI_HALF_F16_SUM, WEIRI_HALF_F16, WEIRI_HALF_BF16_SUM, WEIRI_HALF_BF16 };
-enum { WEIRI_SMALL_F8E4M3, WEIRI_SMALL_F8E5M2, WEIRI_SMALL_I8, WEIRI_SMALL_U8 };
+enum { WEIRI_F8E4M3_SUM, WEIRI_F8E4M3, WEIRI_F8E5M2_SUM, WEIRI_F8E5M2 };
+enum { WEIRI_SMALL_I8, WEIRI_SMALL_U8 };
 enum { WEIRI_INTEGER_I32, WEIRI_INTEGER_U32, WEIRI_INTEGER_I64, WEIRI_INTEGER_U64 };
 extern const weir_kernel *const weiri_collective_float_kernels[];
 extern const weir_kernel *const weiri_collective_half_kernels[];
+extern const weir_kernel *const weiri_collective_f8_kernels[];
 extern const weir_kernel *const weiri_collective_small_kernels[];
 extern const weir_kernel *const weiri_collective_integer_kernels[];
 /* Sums with a factor: WEIRI_REDUCE_FORMS kernels for each of these types. */

@@ -1,14 +1,4 @@
-/* collective_small.c - reductions of types of 8 bits; see collective.h. */
-#define REDUCE_NAME(form) weiri_##form##_f8e4m3_any
-#define REDUCE_DTYPE WEIR_F8E4M3
-#define REDUCE_OP args->op
-#include "src/device/kernels/collective_reduce.h"
-
-#define REDUCE_NAME(form) weiri_##form##_f8e5m2_any
-#define REDUCE_DTYPE WEIR_F8E5M2
-#define REDUCE_OP args->op
-#include "src/device/kernels/collective_reduce.h"
-
+/* collective_small.c - reductions of integers of 8 bits; see collective.h. */
 #define REDUCE_NAME(form) weiri_##form##_i8_any
 #define REDUCE_DTYPE WEIR_I8
 #define REDUCE_OP args->op
@@ -19,19 +9,7 @@
 #define REDUCE_OP args->op
 #include "src/device/kernels/collective_reduce.h"
 
-const weir_kernel *const weiri_collective_small_kernels[] = { &weiri_once_f8e4m3_any,
-                                                              &weiri_packets_f8e4m3_any,
-                                                              &weiri_lines_f8e4m3_any,
-                                                              &weiri_slots_f8e4m3_any,
-                                                              &weiri_zero_copy_f8e4m3_any,
-                                                              &weiri_two_f8e4m3_any,
-                                                              &weiri_once_f8e5m2_any,
-                                                              &weiri_packets_f8e5m2_any,
-                                                              &weiri_lines_f8e5m2_any,
-                                                              &weiri_slots_f8e5m2_any,
-                                                              &weiri_zero_copy_f8e5m2_any,
-                                                              &weiri_two_f8e5m2_any,
-                                                              &weiri_once_i8_any,
+const weir_kernel *const weiri_collective_small_kernels[] = { &weiri_once_i8_any,
                                                               &weiri_packets_i8_any,
                                                               &weiri_lines_i8_any,
                                                               &weiri_slots_i8_any,

@@ -169,4 +169,38 @@ WEIR_FN uint32_t weir_arch_sum_bf16x2(uint32_t a, uint32_t b)
 #endif
 }
 
+/* ---- pairs of 8-bit floats in the lower half of a word, by the instructions of sm_89 and later ---------------- */
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#define WEIR_ARCH_CONVERTS_F8 1
+
+WEIR_FN uint32_t weir_arch_f16x2_of_e4m3x2(uint32_t pair)
+{
+    uint32_t halves;
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low; }" : "=r"(halves) : "r"(pair));
+    return halves;
+}
+
+/* Values beyond the largest finite number, and infinite ones, become that number. */
+WEIR_FN uint32_t weir_arch_e4m3x2_of_floats(const float *values)
+{
+    uint32_t pair;
+    asm("{ .reg .b16 low; cvt.rn.satfinite.e4m3x2.f32 low, %1, %2; cvt.u32.u16 %0, low; }"
+        : "=r"(pair)
+        : "f"(values[1]), "f"(values[0]));
+    return pair;
+}
+
+WEIR_FN uint32_t weir_arch_e5m2x2_of_floats(const float *values)
+{
+    uint32_t pair;
+    asm("{ .reg .b16 low; cvt.rn.satfinite.e5m2x2.f32 low, %1, %2; cvt.u32.u16 %0, low; }"
+        : "=r"(pair)
+        : "f"(values[1]), "f"(values[0]));
+    return pair;
+}
+#else
+#define WEIR_ARCH_CONVERTS_F8 0
+#endif
+
 #endif

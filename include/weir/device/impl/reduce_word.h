@@ -78,6 +78,41 @@ WEIR_FN uint32_t weir_element_of_float(uint32_t dtype, float value)
     }
 }
 
+/* Two elements of an 8-bit type. The codes of e5m2 are the upper halves of those of f16. */
+WEIR_FN void weir_floats_of_f8x2(uint32_t dtype, uint32_t pair, float *out)
+{
+    if (dtype == WEIR_F8E5M2) {
+        weir_arch_floats_of_f16x2((pair & 0xffu) << 8 | (pair & 0xff00u) << 16, out);
+        return;
+    }
+#if WEIR_ARCH_CONVERTS_F8
+    weir_arch_floats_of_f16x2(weir_arch_f16x2_of_e4m3x2(pair), out);
+#else
+    out[0] = weir_float_of_f8e4m3(pair & 0xffu);
+    out[1] = weir_float_of_f8e4m3(pair >> 8 & 0xffu);
+#endif
+}
+
+/* The instruction takes infinite values for large ones, but e5m2 has a code for them: that behind the largest number.
+ */
+WEIR_FN uint32_t weir_f8x2_of_floats(uint32_t dtype, const float *values)
+{
+#if WEIR_ARCH_CONVERTS_F8
+    if (dtype == WEIR_F8E4M3) {
+        return weir_arch_e4m3x2_of_floats(values);
+    }
+    uint32_t pair = weir_arch_e5m2x2_of_floats(values);
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < 2; k++) {
+        const int infinite = (weir_arch_bits_of_float(values[k]) & 0x7fffffffu) == 0x7f800000u;
+        pair += (uint32_t)infinite << 8 * k;
+    }
+    return pair;
+#else
+    return weir_element_of_float(dtype, values[0]) | weir_element_of_float(dtype, values[1]) << 8;
+#endif
+}
+
 /* All elements of a word of such a type. */
 WEIR_FN void weir_word_floats(uint32_t dtype, uint64_t word, float *out)
 {
@@ -92,8 +127,8 @@ WEIR_FN void weir_word_floats(uint32_t dtype, uint64_t word, float *out)
             weir_arch_floats_of_bf16x2(bits, out + 2 * half);
         } else {
             WEIR_UNROLL
-            for (uint32_t k = 0; k < 4; k++) {
-                out[4 * half + k] = weir_element_float(dtype, bits >> (8 * k) & 0xffu);
+            for (uint32_t k = 0; k < 4; k += 2) {
+                weir_floats_of_f8x2(dtype, bits >> (8 * k), out + 4 * half + k);
             }
         }
     }
@@ -113,8 +148,8 @@ WEIR_FN uint64_t weir_word_of_floats(uint32_t dtype, const float *values)
             bits = weir_arch_bf16x2_of_floats(values + 2 * half);
         } else {
             WEIR_UNROLL
-            for (uint32_t k = 0; k < 4; k++) {
-                bits |= weir_element_of_float(dtype, values[4 * half + k]) << (8 * k);
+            for (uint32_t k = 0; k < 4; k += 2) {
+                bits |= weir_f8x2_of_floats(dtype, values + 4 * half + k) << (8 * k);
             }
         }
         word |= (uint64_t)bits << (32 * half);
