@@ -15,11 +15,10 @@
 extern "C" {
 #endif
 
-/* Most threads of a block. With 384 a thread has 168 registers, which is enough for sm_90: of the kernels by packets
- * and lines only weiri_packets_i8_any and weiri_packets_f8e4m3_any keep some in memory, on their way for more than four
- * ranks. With 512 threads, and 128 registers, most of them do. Without the second number of the bounds, one block on a
- * multiprocessor, the compiler leaves some kernels half of the registers. Kernels by slots need the most loads in
- * flight. */
+/* Most threads of a block. With 384 a thread has 168 registers, which is enough for the kernels by packets and lines on
+ * sm_90. With 512 threads, and 128 registers, most of them keep some in memory. Without the second number of the
+ * bounds, one block on a multiprocessor, the compiler leaves some kernels half of the registers. Kernels by slots need
+ * the most loads in flight. */
 #define WEIRI_PACKET_THREADS 384
 #define WEIRI_PACKET_BOUNDS WEIRI_PACKET_THREADS, 1
 #define WEIRI_SLOT_THREADS 1024
