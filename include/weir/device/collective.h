@@ -84,7 +84,7 @@ WEIR_FN weir_status weir_collective_reduce_slots(const weir_dev_collective *c, c
     const uint32_t others = weir_collective_others(c);
     const int zero_copy = r->peer_recv[c->rank] != NULL;
     const int gathers = !zero_copy && (r->to >> c->rank & 1) != 0;
-    const weir_slots_duty duty = weir_slots_duty_of(coop);
+    const weir_slots_duty duty = weir_reduce_duty_of(c, coop);
     const uint64_t range = weir_slots_range(r->length, duty.columns);
     const uint64_t rounds = weir_slots_rounds(r->length, duty.column, duty.columns, r->chunk);
     const uint64_t first = duty.column * range;

@@ -74,9 +74,10 @@ static const shares first_shares = { 16, 4, 4, 6, 3, (uint64_t)16 << 10, (uint64
 static const shares growth_shares = { 18, 1, 5, 8, 0, 0, 0, 0, 0 };
 
 /* The number of columns that have slots. */
-static uint32_t count_columns(uint32_t blocks, uint64_t bytes, uint64_t least)
+static uint32_t count_columns(const weir_dev_collective *device, uint64_t bytes, uint64_t least)
 {
-    const uint32_t all = weir_slots_columns(blocks);
+    const bool few = device->ranks == 2 && device->blocks <= WEIR_REDUCE_FEW;
+    const uint32_t all = few ? device->blocks : weir_slots_columns(device->blocks);
     const uint64_t fit = least == 0 ? all : bytes / least;
     return fit >= all ? all : fit == 0 ? 1 : (uint32_t)fit;
 }
@@ -126,7 +127,7 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
     const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves or turns, ranks */
     device->packet_room = (uint32_t)slot_of(unit * part->packets, rooms, ROOM_MOST);
     device->line_room = (uint32_t)slot_of(unit * part->lines, rooms, ROOM_MOST);
-    device->slot_columns = count_columns(device->blocks, unit * part->slots / rooms, part->slot_least);
+    device->slot_columns = count_columns(device, unit * part->slots / rooms, part->slot_least);
     device->slot_bytes =
         slot_of(unit * part->slots, rooms * device->slot_columns, sm_limit <= FEW_SMS ? LONG_SLOT_MOST : SLOT_MOST);
     const uint64_t share = unit * part->messages;

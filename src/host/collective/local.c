@@ -26,9 +26,9 @@
 /* Bytes of about one of `rounds` rounds, up to `most`; each column has its range of `piece` bytes. Rounds are short
  * enough that sending and taking overlap for little data too, and as long as possible for much data: a block spends
  * about 3 us more on each. */
-static uint64_t chunk_of(uint64_t most, uint64_t piece, uint32_t blocks, uint32_t rounds)
+static uint64_t chunk_of(uint64_t most, uint64_t piece, uint32_t columns, uint32_t rounds)
 {
-    const uint64_t range = weir_slots_range(piece, weir_slots_columns(blocks));
+    const uint64_t range = weir_slots_range(piece, columns);
     const uint64_t chunk = (range / rounds + CHUNK_LEAST + 127) / 128 * 128;
     const uint64_t overlapping = range / LONG_ROUNDS < CHUNK_LONG ? CHUNK_LONG : range / LONG_ROUNDS / 128 * 128;
     const uint64_t longest = overlapping < most ? overlapping : most;
@@ -42,12 +42,13 @@ static uint64_t chunk_of_move(const weir_collective *collective, const weiri_ste
 {
     const uint64_t slot = collective->now->slot_bytes;
     const uint32_t blocks = step->call.blocks;
+    const uint32_t columns = weir_slots_columns(blocks);
     if (m->counted) {
         return slot < CHUNK_LONG ? slot : CHUNK_LONG;
     }
     return m->relay != 0 && step->recv != NULL
-               ? chunk_of(DIRECT_MOST, m->most, blocks, blocks < MANY_BLOCKS ? CHUNK_ROUNDS : DIRECT_ROUNDS)
-               : chunk_of(slot, m->most, blocks, CHUNK_ROUNDS);
+               ? chunk_of(DIRECT_MOST, m->most, columns, blocks < MANY_BLOCKS ? CHUNK_ROUNDS : DIRECT_ROUNDS)
+               : chunk_of(slot, m->most, columns, CHUNK_ROUNDS);
 }
 
 /* The bytes that a warp draws at once of the `bytes` bytes that this rank moves or joins, of `all` bytes of the call.
@@ -91,7 +92,7 @@ void weiri_local_describe(const weir_collective *collective, const weir_dev_coll
                           weir_collective_reduce *r)
 {
     set_what(step, &r->what);
-    r->chunk = chunk_of(device->slot_bytes, r->length, step->call.blocks, CHUNK_ROUNDS);
+    r->chunk = chunk_of(device->slot_bytes, r->length, weir_reduce_columns(device, step->call.blocks), CHUNK_ROUNDS);
     if (step->call.form == WEIR_FORM_SLOTS && step->recv != NULL) {
         r->what.where = find_peers(collective, step->recv, &step->recv_shift, r->recv, r->peer_recv);
     }
@@ -157,9 +158,10 @@ weir_status weiri_local_parts(const weir_collective *collective, const weiri_ste
     const uint64_t places = p->what.where;
     set_what(step, &p->what);
     p->what.where = 0;
-    p->chunk = chunk_of(collective->now->slot_bytes, p->most, step->call.blocks, CHUNK_ROUNDS);
+    const uint32_t columns = weir_slots_columns(step->call.blocks);
+    p->chunk = chunk_of(collective->now->slot_bytes, p->most, columns, CHUNK_ROUNDS);
     for (uint32_t k = 0; k < collective->device.ranks; k++) {
-        p->range[k] = weir_slots_range(p->of[k].bytes, weir_slots_columns(step->call.blocks));
+        p->range[k] = weir_slots_range(p->of[k].bytes, columns);
     }
     if (step->recv != NULL) {
         p->base = (char *)weir_memory_pointer(step->recv->local);

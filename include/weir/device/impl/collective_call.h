@@ -89,6 +89,17 @@ WEIR_FN uint64_t weir_collective_room(const weir_dev_collective *c, uint64_t bas
 /* The columns of a grid, of two blocks each. With an odd number of blocks the last block has a column without data. */
 WEIR_FN uint32_t weir_slots_columns(uint32_t blocks) { return blocks < 2 ? 1 : blocks / 2; }
 
+/* The columns of a reduction. Of two ranks, up to so many blocks are a column each, if the columns have slots. Joining
+ * takes longer than sending, and by few blocks it limits the call. So all of them join: by 8 blocks 16 to 256 MiB take
+ * 4 to 10 % less, by 4 blocks 4 to 13 %, by 16 up to 16 % more (two H200, 2026-11-30, docs/data/slots-both-2xh200.csv).
+ */
+#define WEIR_REDUCE_FEW 8u
+WEIR_FN uint32_t weir_reduce_columns(const weir_dev_collective *c, uint32_t blocks)
+{
+    return c->ranks == 2 && blocks <= WEIR_REDUCE_FEW && blocks <= c->slot_columns ? blocks
+                                                                                   : weir_slots_columns(blocks);
+}
+
 WEIR_FN uint64_t weir_collective_slot(const weir_dev_collective *c, uint32_t section, uint32_t turn, uint32_t column,
                                       uint32_t from)
 {

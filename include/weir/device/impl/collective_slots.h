@@ -3,7 +3,8 @@
  * Two blocks are a column. A column has its range of every piece, and meets only the same column of each peer. One of
  * its blocks stores data into slots of the peers, then signals. The other block joins or takes the data that arrives;
  * the link does not wait for that. Both go round by round and use two slots in turn. A block that is alone in its grid
- * does both. If the receiving user's memory is mapped here, results go directly into it (zero-copy). */
+ * does both, and so does each block of a reduction of two ranks by few blocks. If the receiving user's memory is mapped
+ * here, results go directly into it (zero-copy). */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_SLOTS_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_SLOTS_H
 
@@ -25,6 +26,19 @@ WEIR_FN weir_slots_duty weir_slots_duty_of(weir_coop coop)
     duty.sends = coop.block < duty.columns;
     duty.takes = !duty.sends || coop.blocks == 1;
     duty.column = duty.sends ? coop.block : coop.block - duty.columns;
+    return duty;
+}
+
+/* The same in a reduction. */
+WEIR_FN weir_slots_duty weir_reduce_duty_of(const weir_dev_collective *c, weir_coop coop)
+{
+    weir_slots_duty duty = weir_slots_duty_of(coop);
+    if (weir_reduce_columns(c, coop.blocks) == coop.blocks) {
+        duty.column = coop.block;
+        duty.columns = coop.blocks;
+        duty.sends = 1;
+        duty.takes = 1;
+    }
     return duty;
 }
 
