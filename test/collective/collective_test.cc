@@ -145,6 +145,29 @@ void factors(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// Sums whose parts are multiples of 16 bytes, directly between buffers: two ranks have kernels for them.
+void aligned_sums(weirt_rank *rank)
+{
+    const Setting *setting = static_cast<const Setting *>(rank->arg);
+    const weir_collective_opts opts = opts_of(rank, setting);
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 36 << 10, 0, &bench) &&
+                WEIRT_OK(rank, weir_collective_register(bench.collective, bench.in)) &&
+                WEIRT_OK(rank, weir_collective_register(bench.collective, bench.out));
+    uint64_t seed = 0;
+    for (const weir_dtype dtype : { WEIR_F32, WEIR_F16, WEIR_BF16 }) {
+        for (const weir_op op : { WEIR_SUM, WEIR_AVG, WEIR_SCALED_SUM }) {
+            for (const uint64_t count : { 64, 72, 536 }) {
+                for (const Kind kind : { ALLREDUCE, REDUCE_SCATTER }) {
+                    const Operation o = { kind, dtype, op, count, 0, 0, ++seed % 3 == 0, true, seed };
+                    fine = fine && (op != WEIR_SCALED_SUM || WEIRT_OK(rank, set_factor(&bench, o))) && run(&bench, o);
+                }
+            }
+        }
+    }
+    bench_close(&bench);
+}
+
 // Operations through slots in many rounds.
 void rounds(weirt_rank *rank)
 {
@@ -225,6 +248,12 @@ TEST_P(Collective, SizesPackets) { run_all(stage(), { 2, 5, 8 }, sizes, { WEIR_F
 TEST_P(Collective, SizesLines) { run_all(stage(), { 3, 2, 6 }, sizes, { WEIR_FORM_LINES, 1, 2, NEITHER }); }
 TEST_P(Collective, SizesSlots) { run_all(stage(), { 2, 1, 4, 7 }, sizes, { WEIR_FORM_SLOTS, 2, 1, NEITHER }); }
 TEST_P(Collective, SizesRegistered) { run_all(stage(), { 3, 2, 8 }, sizes, { WEIR_FORM_SLOTS, 2, 1, BOTH }); }
+
+TEST_P(Collective, AlignedSumsGoDirectly)
+{
+    run_all(stage(), { 2, 4 }, aligned_sums, { WEIR_FORM_SLOTS, 2, 1, BOTH });
+    run_all(stage(), { 2 }, aligned_sums, { WEIR_FORM_SLOTS, 1, 2, BOTH });
+}
 
 TEST_P(Collective, MuchRegisteredDataIsReducedInTwoSteps)
 {

@@ -277,15 +277,15 @@ WEIR_KERNEL(halves, header_args)
     }
 }
 
-/* slots: wrong sums, and wrong products, of two 8-bit floats of each type, which are converted in pairs. All codes with
- * all codes. */
+/* slots: wrong sums, products and maxima of two 8-bit floats of each type, which are converted in pairs; all codes are
+ * joined with all codes. */
 WEIR_KERNEL(bytes, header_args)
 {
     for (uint32_t a = coop.rank; a < 256; a += coop.size) {
         for (uint32_t b = 0; b < 256; b++) {
-            for (uint32_t which = 0; which < 4; which++) {
-                const uint32_t dtype = which < 2 ? WEIR_F8E4M3 : WEIR_F8E5M2;
-                const uint32_t op = which % 2 == 0 ? WEIR_SUM : WEIR_PROD;
+            for (uint32_t which = 0; which < 6; which++) {
+                const uint32_t dtype = which < 3 ? WEIR_F8E4M3 : WEIR_F8E5M2;
+                const uint32_t op = which % 3 == 0 ? WEIR_SUM : which % 3 == 1 ? WEIR_PROD : WEIR_MAX;
                 const uint64_t first = a | (uint64_t)b << 8 | (uint64_t)(a ^ 85) << 40 | (uint64_t)b << 48;
                 const uint64_t second = b | (uint64_t)a << 8 | (uint64_t)b << 40 | (uint64_t)(b ^ 85) << 48;
                 weir_reduction all;
@@ -295,7 +295,7 @@ WEIR_KERNEL(bytes, header_args)
                 for (uint32_t k = 0; k < 8; k++) {
                     const float x = weir_element_float(dtype, (uint32_t)(first >> 8 * k) & 0xffu);
                     const float y = weir_element_float(dtype, (uint32_t)(second >> 8 * k) & 0xffu);
-                    const uint32_t right = weir_element_of_float(dtype, op == WEIR_SUM ? x + y : x * y);
+                    const uint32_t right = weir_element_of_float(dtype, weir_join_float(op, x, y));
                     if ((word >> 8 * k & 0xffu) != right) {
                         weir_arch_add_relaxed_dev_u64(&args->slots[which], 1);
                     }

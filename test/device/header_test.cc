@@ -245,10 +245,11 @@ TEST_P(Headers, PairsOfHalvesHaveTheBitsOfFloats)
 TEST_P(Headers, PairsOfBytesHaveTheBitsOfSingleOnes)
 {
     run("bytes");
-    EXPECT_EQ(args.slots[0], 0u) << "sums of f8e4m3";
-    EXPECT_EQ(args.slots[1], 0u) << "products of f8e4m3";
-    EXPECT_EQ(args.slots[2], 0u) << "sums of f8e5m2";
-    EXPECT_EQ(args.slots[3], 0u) << "products of f8e5m2";
+    const char *const what[] = { "sums of f8e4m3", "products of f8e4m3", "maxima of f8e4m3",
+                                 "sums of f8e5m2", "products of f8e5m2", "maxima of f8e5m2" };
+    for (size_t i = 0; i < 6; i++) {
+        EXPECT_EQ(args.slots[i], 0u) << what[i];
+    }
 }
 
 TEST_P(Headers, BlockBarrierManyRounds)

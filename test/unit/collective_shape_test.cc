@@ -267,19 +267,42 @@ TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
     }
 }
 
+// By up to eight blocks of two ranks each block of a reduction is a column, if there are slots for so many.
+TEST(CollectiveShape, FewBlocksOfTwoRanksAreColumns)
+{
+    weir_dev_collective c = {};
+    c.ranks = 2;
+    c.slot_columns = 8;
+    for (uint32_t blocks = 1; blocks <= 8; blocks++) {
+        EXPECT_EQ(weir_reduce_columns(&c, blocks), blocks);
+    }
+    EXPECT_EQ(weir_reduce_columns(&c, 9), 4u);
+    c.slot_columns = 7;
+    EXPECT_EQ(weir_reduce_columns(&c, 7), 7u);
+    EXPECT_EQ(weir_reduce_columns(&c, 8), 4u);
+    c.ranks = 3;
+    EXPECT_EQ(weir_reduce_columns(&c, 6), 3u);
+}
+
 // Two ranks have kernels by lines of their own: lines carry all that they have room for, and between registered
-// memories what is measured for the next smaller limit. Parts have other kernels.
+// memories what is measured for the next smaller limit, less of sums. Parts have other kernels.
 TEST(CollectiveShape, TwoRanksHaveBoundsOfTheirOwn)
 {
     const struct {
         weir_collective_kind kind;
         uint32_t limit;
         uint64_t kib;
+        bool sums;
     } rows[] = {
-        { WEIR_ALLREDUCE, 4, 300 },          { WEIR_ALLREDUCE, 7, 300 },    { WEIR_ALLREDUCE, 8, 750 },
-        { WEIR_ALLREDUCE, 23, 5000 },        { WEIR_ALLREDUCE, 32, 5600 },  { WEIR_REDUCE_SCATTER, 8, 2048 },
-        { WEIR_REDUCE_SCATTER, 100, 10000 }, { WEIR_ALLGATHER, 16, 3700 },  { WEIR_ALLGATHER, 24, 8500 },
-        { WEIR_ALL_TO_ALL, 4, 700 },         { WEIR_ALL_TO_ALL, 16, 8300 }, { WEIR_ALL_TO_ALL, 31, 9500 },
+        { WEIR_ALLREDUCE, 4, 300, false },          { WEIR_ALLREDUCE, 7, 300, false },
+        { WEIR_ALLREDUCE, 8, 750, false },          { WEIR_ALLREDUCE, 23, 5000, false },
+        { WEIR_ALLREDUCE, 32, 5600, false },        { WEIR_REDUCE_SCATTER, 8, 2048, false },
+        { WEIR_REDUCE_SCATTER, 100, 10000, false }, { WEIR_ALLGATHER, 16, 3700, false },
+        { WEIR_ALLGATHER, 24, 8500, false },        { WEIR_ALL_TO_ALL, 4, 700, false },
+        { WEIR_ALL_TO_ALL, 16, 8300, false },       { WEIR_ALL_TO_ALL, 31, 9500, false },
+        { WEIR_ALLREDUCE, 3, 235, true },           { WEIR_ALLREDUCE, 15, 600, true },
+        { WEIR_ALLREDUCE, 16, 4200, true },         { WEIR_REDUCE_SCATTER, 8, 1450, true },
+        { WEIR_REDUCE_SCATTER, 20, 5600, true },    { WEIR_REDUCE_SCATTER, 40, 10000, true },
     };
     for (const auto &row : rows) {
         weir_collective c = make(132, 2, false);
@@ -291,9 +314,11 @@ TEST(CollectiveShape, TwoRanksHaveBoundsOfTheirOwn)
         EXPECT_EQ(form_for(&c, work_of(row.kind, most + 2, most / 2 + 1)), WEIR_FORM_SLOTS) << row.kind;
         weiri_work work = work_of(row.kind, row.kib << 10, row.kib << 9);
         work.zero_copy = true;
+        work.sums = row.sums;
         EXPECT_EQ(form_for(&c, work), WEIR_FORM_LINES) << row.kind << " by " << row.limit;
         work = work_of(row.kind, (row.kib << 10) + 2, (row.kib << 9) + 1);
         work.zero_copy = true;
+        work.sums = row.sums;
         EXPECT_EQ(form_for(&c, work), WEIR_FORM_SLOTS) << row.kind << " by " << row.limit;
     }
     weir_collective c = make(132, 2, false);

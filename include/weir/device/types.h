@@ -275,9 +275,9 @@ typedef struct weir_collective_reduce {
     uint64_t length;
     uint64_t bytes;
     weir_collective_what what;
-    uint64_t chunk; /* for slots: bytes of a round; for weir_collective_reduce_zero_copy: that a warp draws, or 0 */
+    uint64_t chunk; /* for slots: bytes of a round; directly between buffers: that a warp draws, or 0 */
     char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* for slots: mappings of the ranks' recv here, or NULL */
-    char *peer_send[WEIR_COLLECTIVE_RANKS]; /* for weir_collective_reduce_zero_copy: mappings of their send */
+    char *peer_send[WEIR_COLLECTIVE_RANKS]; /* the same of their send, which they read directly */
 } weir_collective_reduce;
 
 /* A request of a kernel to a host thread; see weir/device/fifo.h. */

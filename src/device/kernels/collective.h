@@ -94,7 +94,7 @@ enum {
 extern const weir_kernel *const weiri_collective_kernels[];
 
 /* Parts: without and with a reduction, each by packets, lines and slots; and sums of one type by slots, of data that is
- * aligned, and that is not, without and with a factor. */
+ * aligned, and that is not, without and with a factor. The types have the same order in all four groups. */
 enum {
     WEIRI_PARTS_GATHER_PACKETS,
     WEIRI_PARTS_GATHER_LINES,

@@ -113,15 +113,19 @@ uint32_t weiri_choice_limit(const weir_collective *collective)
 
 /* The most KiB of all data that the kernels for two ranks carry in the time of slots directly between buffers of users,
  * by SM limits of 4, 8, 16, 24 and 32. Others take the next smaller one, and 1 to 3 that of 4 (two H200, 2026-11-30, by
- * `weir-perf --form lines` and `--form slots --register`, docs/data/lines-two-bounds-2xh200.csv). Slots themselves were
- * slower wherever lines have room. */
-static uint64_t most_for_two(uint32_t limit, uint32_t kind)
+ * `weir-perf --form lines` and `--form slots --register`, docs/data/lines-two-bounds-2xh200.csv; of sums with a kernel
+ * for direct access docs/data/direct-bounds-2xh200.csv). Slots themselves were slower wherever lines have room. */
+static uint64_t most_for_two(uint32_t limit, uint32_t kind, bool sums)
 {
-    static const uint32_t most[][5] = { [WEIR_ALLREDUCE] = { 235, 600, 4200, 8192, 5400 },
-                                        [WEIR_REDUCE_SCATTER] = { 480, 1450, 5600, 16384, 10000 },
+    static const uint32_t most[][5] = { [WEIR_ALLREDUCE] = { 300, 750, 5000, 8192, 5600 },
+                                        [WEIR_REDUCE_SCATTER] = { 900, 2048, 8500, 16384, 10000 },
                                         [WEIR_ALLGATHER] = { 550, 1250, 3700, 8500, 8000 },
                                         [WEIR_ALL_TO_ALL] = { 700, 1600, 8300, 9500, 8500 } };
-    return (uint64_t)most[kind][limit < 8 ? 0 : limit < 32 ? limit / 8 : 4] << 10;
+    static const uint32_t most_of_sums[][5] = {
+        [WEIR_ALLREDUCE] = { 235, 600, 4200, 8192, 5400 }, [WEIR_REDUCE_SCATTER] = { 480, 1450, 5600, 16384, 10000 }
+    };
+    const uint32_t at = limit < 8 ? 0 : limit < 32 ? limit / 8 : 4;
+    return (uint64_t)(sums ? most_of_sums : most)[kind][at] << 10;
 }
 
 /* Whether the bytes for each multiprocessor of an SM limit are more than lines carry in the time of slots, or, with
@@ -158,7 +162,7 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
         return false;
     }
     if (is_for_two(collective, work)) {
-        return zero_copy && work->bytes > most_for_two(limit, work->kind);
+        return zero_copy && work->bytes > most_for_two(limit, work->kind, work->sums);
     }
     const bool pair = collective->device.ranks <= 2;
     const uint64_t least = work->kind != WEIR_REDUCE_SCATTER ? 38 : pair ? 48 : 72;

@@ -329,6 +329,7 @@ typedef struct weiri_work {
     bool alone;         /* each block has a multiprocessor to itself, as in a user's kernel of unknown needs */
     bool copies;        /* copy engines can carry it out */
     bool in_place;      /* an all_to_all receives where it sends */
+    bool sums;          /* directly between buffers of two ranks it has the kernel for sums, if it is aligned */
     bool of_parts;      /* an operation on parts, which has kernels of its own */
     bool aligned_parts; /* a reduce_scatter of parts, whose results are likely aligned */
     const weir_dev_collective *device; /* the handle whose rooms and slots it uses; NULL: weir_collective.now */
@@ -530,6 +531,8 @@ uint32_t weiri_exchange_columns(uint32_t limit, uint32_t ranks);
 /* ---- launch.c -------------------------------------------------------------------------------------------------- */
 
 /* The kernel's handle holds the call, for the record of a failure. */
+/* Whether two ranks have a kernel for the operation directly between aligned buffers. */
+bool weiri_launch_has_sums(const weir_collective *collective, uint32_t dtype, uint32_t op);
 weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                 weiri_reduce_args *args);
 weir_status weiri_launch_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);

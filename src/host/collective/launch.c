@@ -121,13 +121,18 @@ static uint32_t sum_type(uint32_t dtype)
                                 : WEIRI_SUM_TYPES;
 }
 
-/* Whether the kernels for sums with a factor carry the operation out. An average of 2, 4 or 8 ranks is the sum times a
- * power of two, which has the bits of the quotient. */
+/* Whether the kernels for sums with a factor carry the operation out. An average of 2, 4 or 8 ranks, or of one, is the
+ * sum times a power of two, which has the bits of the quotient. */
 static bool scales(const weir_collective *collective, uint32_t dtype, uint32_t op)
 {
     const uint32_t ranks = collective->device.ranks;
     return sum_type(dtype) < WEIRI_SUM_TYPES &&
            (op == WEIR_SCALED_SUM || (op == WEIR_AVG && (ranks & (ranks - 1)) == 0));
+}
+
+bool weiri_launch_has_sums(const weir_collective *collective, uint32_t dtype, uint32_t op)
+{
+    return sum_type(dtype) < WEIRI_SUM_TYPES && (op == WEIR_SUM || scales(collective, dtype, op));
 }
 
 /* Sets the factor of an average for kernels for sums with a factor. */
@@ -144,17 +149,16 @@ static void set_share(uint32_t op, weir_dev_collective *handle)
 static const weir_kernel *summing_kernel(const weir_collective *collective, const weiri_step *step,
                                          const weir_collective_reduce *r)
 {
-    const uint32_t type = sum_type(step->dtype);
     const bool scaled = scales(collective, step->dtype, step->op);
     uint64_t places = (uintptr_t)r->recv | r->part;
     for (uint32_t k = 0; k < 2; k++) {
         places |= (uintptr_t)r->peer_send[k] | (uintptr_t)r->peer_recv[k];
     }
-    if (collective->device.ranks != 2 || type == WEIRI_SUM_TYPES || (step->op != WEIR_SUM && !scaled) ||
-        r->chunk != 0 || places % 16 != 0) {
+    if (collective->device.ranks != 2 || !weiri_launch_has_sums(collective, step->dtype, step->op) || r->chunk != 0 ||
+        places % 16 != 0) {
         return NULL;
     }
-    return weiri_collective_sums_kernels[scaled ? WEIRI_SUM_TYPES + type : type];
+    return weiri_collective_sums_kernels[(scaled ? WEIRI_SUM_TYPES : 0) + sum_type(step->dtype)];
 }
 
 /* The kernel of a form. */
@@ -270,15 +274,15 @@ static bool aligns(const weir_collective_parts *p, uint32_t rank, uint32_t ranks
 /* The kernel that joins the parts by slots. */
 static uint32_t joining_kernel(const weir_collective *collective, const weir_collective_parts *p)
 {
-    static const uint32_t aligned[] = { [WEIRI_SUM_F32] = WEIRI_PARTS_SUM_F32,
-                                        [WEIRI_SUM_F16] = WEIRI_PARTS_SUM_F16,
-                                        [WEIRI_SUM_BF16] = WEIRI_PARTS_SUM_BF16 };
+    static const uint32_t sums[] = { [WEIRI_SUM_F32] = WEIRI_PARTS_SUM_F32,
+                                     [WEIRI_SUM_F16] = WEIRI_PARTS_SUM_F16,
+                                     [WEIRI_SUM_BF16] = WEIRI_PARTS_SUM_BF16 };
     const bool scaled = scales(collective, p->dtype, p->op);
-    if (sum_type(p->dtype) == WEIRI_SUM_TYPES || (p->op != WEIR_SUM && !scaled)) {
+    if (!weiri_launch_has_sums(collective, p->dtype, p->op)) {
         return WEIRI_PARTS_REDUCE_SLOTS;
     }
-    const bool aligning = aligns(p, collective->device.rank, collective->device.ranks);
-    return aligned[sum_type(p->dtype)] + (aligning ? WEIRI_PARTS_ALIGN_F16 - WEIRI_PARTS_SUM_F16 : 0) +
+    const bool misaligned = aligns(p, collective->device.rank, collective->device.ranks);
+    return sums[sum_type(p->dtype)] + (misaligned ? WEIRI_PARTS_ALIGN_F16 - WEIRI_PARTS_SUM_F16 : 0) +
            (scaled ? WEIRI_PARTS_SCALED_F16 - WEIRI_PARTS_SUM_F16 : 0);
 }
 

@@ -72,6 +72,7 @@ static weiri_work work_of(const weir_collective *collective, const weir_collecti
     const bool one = q->kind == WEIR_ALLREDUCE || q->kind == WEIR_REDUCE || q->kind == WEIR_BROADCAST;
     weiri_work work = { .kind = q->kind, .bytes = one ? own : own * ranks, .piece = own };
     work.in_place = q->kind == WEIR_ALL_TO_ALL && q->send == q->recv;
+    work.sums = reduces(q) && weiri_launch_has_sums(collective, q->dtype, q->op);
     memset(step, 0, sizeof *step);
     if (q->kind == WEIR_GATHER || q->kind == WEIR_SCATTER) {
         /* Other ranks than the root may give no place in registered memory. Only copies demand it. */

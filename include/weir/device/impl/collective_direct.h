@@ -2,8 +2,8 @@
  *
  * Few blocks wait for their loads from the peer. The general kernel (weir_collective_reduce_zero_copy) has four loads
  * of a thread under way: it has code for any number of ranks, any operation and any alignment, and 64 registers. Here
- * the data is aligned, and a thread has eight loads under way. The ranks meet as in the general
- * kernel, so one rank may take that one and the other this one. */
+ * the data is aligned, and a thread has eight loads under way. The ranks meet as in the general kernel, so one rank may
+ * take that one and the other this one. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_DIRECT_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_DIRECT_H
 
@@ -11,10 +11,10 @@
 
 #define WEIR_DIRECT_UNITS 4u /* units of 16 bytes of each rank that a thread has under way */
 
-/* Where a range of this rank's part begins: in the ranks' send, and its results in their recv. */
+/* The bytes at which a range of this rank's part begins: in the ranks' send, and of its results in their recv. */
 typedef struct weir_direct_range {
     uint64_t from;
-    uint64_t to;
+    uint64_t place;
 } weir_direct_range;
 
 /* Stores a sum to byte `place` of recv, here and, if `to` is not 0, at the other rank. */
@@ -65,7 +65,7 @@ WEIR_FN void weir_direct_join_units(const weir_collective_reduce *r, const weir_
     for (uint32_t k = 0; k < WEIR_DIRECT_UNITS; k++) {
         sums[k] = weir_direct_sum(sums[k], second[k], dtype, op, factor);
         if (k * (uint64_t)step < left) {
-            weir_direct_store(r, range->to + at + k * (uint64_t)step, sums[k]);
+            weir_direct_store(r, range->place + at + k * (uint64_t)step, sums[k]);
         }
     }
 }
@@ -79,7 +79,7 @@ WEIR_FN_COLD void weir_direct_join_end(const weir_collective_reduce *r, weir_dir
     const weir_vec16 sum = weir_direct_sum(first, second, dtype, op, factor);
     WEIR_ROLLED
     for (uint32_t k = 0; k < (r->to == 0 ? 1 : 2); k++) {
-        weir_pair_store((r->to == 0 ? r->recv : r->peer_recv[k]) + range.to + at, left, sum);
+        weir_pair_store((r->to == 0 ? r->recv : r->peer_recv[k]) + range.place + at, left, sum);
     }
 }
 
