@@ -8,7 +8,7 @@ trap 'rm -rf "$work"' EXIT
 # families OPTION...: the families of kernels that nvcc builds for GPUs.
 families() {
     cmake -S "$sources" --preset quickstart -B "$work/build" "$@" >/dev/null
-    grep -e '-fatbin' "$work/build/build.ninja" | grep -o '[a-z_]*[.]fatbin ' | sort -u | tr -d '\n'
+    grep -e '-fatbin' "$work/build/build.ninja" | grep -o '[a-z0-9_]*[.]fatbin ' | sort -u | tr -d '\n'
 }
 
 expect() {
