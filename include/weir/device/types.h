@@ -277,7 +277,7 @@ typedef struct weir_collective_reduce {
     weir_collective_what what;
     uint64_t chunk; /* for slots: bytes of a round; directly between buffers: that a warp draws, or 0 */
     char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* for slots: mappings of the ranks' recv here, or NULL */
-    char *peer_send[WEIR_COLLECTIVE_RANKS]; /* the same of their send, which they read directly */
+    char *peer_send[WEIR_COLLECTIVE_RANKS]; /* directly between buffers: mappings of their send */
 } weir_collective_reduce;
 
 /* A request of a kernel to a host thread; see weir/device/fifo.h. */

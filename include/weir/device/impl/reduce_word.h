@@ -78,7 +78,7 @@ WEIR_FN uint32_t weir_element_of_float(uint32_t dtype, float value)
     }
 }
 
-/* Two elements of an 8-bit type. The codes of e5m2 are the upper halves of those of f16. */
+/* Two elements of an 8-bit type. The codes of e5m2 are the upper bytes of those of f16. */
 WEIR_FN void weir_floats_of_f8x2(uint32_t dtype, uint32_t pair, float *out)
 {
     if (dtype == WEIR_F8E5M2) {
@@ -93,7 +93,7 @@ WEIR_FN void weir_floats_of_f8x2(uint32_t dtype, uint32_t pair, float *out)
 #endif
 }
 
-/* The instruction takes infinite values for large ones, but e5m2 has a code for them: that behind the largest number.
+/* The instruction stores the largest number for an infinite value. e5m2 has a code for infinity, which is the next one.
  */
 WEIR_FN uint32_t weir_f8x2_of_floats(uint32_t dtype, const float *values)
 {
@@ -245,6 +245,7 @@ WEIR_FN int weir_reduce_is_short(uint32_t dtype, uint32_t op)
     return op == WEIR_SUM && (dtype == WEIR_F16 || dtype == WEIR_BF16 || dtype == WEIR_F32);
 }
 
+/* The sums of the elements of two words of 4 bytes. */
 WEIR_FN uint32_t weir_reduce_two_of_32(uint32_t dtype, uint32_t a, uint32_t b)
 {
     return dtype == WEIR_F16    ? weir_arch_sum_f16x2(a, b)
