@@ -1,9 +1,9 @@
-/* weir/device/impl/collective_direct.h - sums of two ranks directly between buffers of users, by few blocks.
+/* weir/device/impl/collective_direct.h - sums of two ranks directly between buffers of users.
  *
- * Few blocks wait for their loads from the peer. The general kernel (weir_collective_reduce_zero_copy) has four loads
- * of a thread under way: it has code for any number of ranks, any operation and any alignment, and 64 registers. Here
- * the data is aligned, and a thread has eight loads under way. The ranks meet as in the general kernel, so one rank may
- * take that one and the other this one. */
+ * The blocks wait for their loads from the peer, and few blocks most of all. The general kernel
+ * (weir_collective_reduce_zero_copy) has four loads of a thread under way: it has code for any number of ranks, any
+ * operation and any alignment, and 64 registers. Here the data is aligned, and a thread has eight loads under way. The
+ * ranks meet as in the general kernel, so one rank may take that one and the other this one. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_DIRECT_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_DIRECT_H
 
