@@ -11,9 +11,11 @@ typedef struct weir_slots_work {
     const char *in;    /* the others' data in slots, */
     char *const *pull; /* or the mapping of each rank's `send`; NULL with slots */
     uint64_t pulled;   /* first byte that is joined */
-    uint64_t place;    /* place of the results in the ranks' recv, */
-    uint64_t slot;     /* or in their memories, if recv is not mapped here */
-    int keep;          /* the results go into this rank's recv, too */
+    char *out;         /* the results in this rank's recv; NULL: it keeps none */
+    uint32_t to;       /* the other ranks that get the results: into */
+    char *const *recv; /* the mapping of each rank's recv, where there is one, */
+    uint64_t place;    /* at this place, */
+    uint64_t slot;     /* or else at this place of their memories */
 } weir_slots_work;
 
 /* The places of 16 bytes that a thread joins at once: `count` places from byte `at` of the work on, whose `left` bytes
@@ -146,34 +148,31 @@ WEIR_FN void weir_slots_store(const weir_slots_places *p, char *to, const weir_v
     }
 }
 
-WEIR_FN void weir_slots_join_and_store(const weir_dev_collective *c, const weir_collective_reduce *r,
-                                       const weir_slots_work *w, const weir_slots_places *p, uint32_t dtype,
-                                       uint32_t op)
+WEIR_FN void weir_slots_join_and_store(const weir_dev_collective *c, const weir_slots_work *w,
+                                       const weir_slots_places *p, uint32_t dtype, uint32_t op)
 {
     weir_vec16 joined[WEIR_SLOTS_PLACES];
     WEIR_PARTLY_SET(joined);
     weir_slots_join_places(c, w, p, dtype, op, joined);
     WEIR_ROLLED
-    for (uint32_t k = 0; k + 1 < c->ranks && r->to != 0; k++) {
+    for (uint32_t k = 0; k + 1 < c->ranks && w->to != 0; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
-        if ((r->to >> peer & 1) != 0) {
-            weir_slots_store(p, r->peer_recv[peer] != NULL ? r->peer_recv[peer] + w->place : c->memory[peer] + w->slot,
-                             joined);
+        if ((w->to >> peer & 1) != 0) {
+            weir_slots_store(p, w->recv[peer] != NULL ? w->recv[peer] + w->place : c->memory[peer] + w->slot, joined);
         }
     }
-    if (w->keep) {
-        weir_slots_store(p, r->recv + w->place, joined);
+    if (w->out != NULL) {
+        weir_slots_store(p, w->out, joined);
     }
 }
 
 /* The OR of the low bits of the addresses of all user memory that takes part: 0 if all of it is aligned. */
-WEIR_FN uintptr_t weir_slots_bits(const weir_dev_collective *c, const weir_collective_reduce *r,
-                                  const weir_slots_work *w)
+WEIR_FN uintptr_t weir_slots_bits(const weir_dev_collective *c, const weir_slots_work *w)
 {
-    uintptr_t bits = (uintptr_t)w->own | (w->keep ? (uintptr_t)r->recv + w->place : 0);
+    uintptr_t bits = (uintptr_t)w->own | (uintptr_t)w->out;
     WEIR_ROLLED
     for (uint32_t k = 0; k < c->ranks; k++) {
-        bits |= r->peer_recv[k] != NULL ? (uintptr_t)r->peer_recv[k] + w->place : 0;
+        bits |= w->to != 0 && w->recv[k] != NULL ? (uintptr_t)w->recv[k] + w->place : 0;
         bits |= w->pull != NULL ? (uintptr_t)w->pull[k] + w->pulled : 0;
     }
     return bits & 15;
@@ -181,8 +180,8 @@ WEIR_FN uintptr_t weir_slots_bits(const weir_dev_collective *c, const weir_colle
 
 /* Joins `left` bytes, by the calling block: all places of all warps at once, and then, of data that is misaligned or
  * ends within 16 bytes, one place of each thread. */
-WEIR_FN void weir_slots_join_as(const weir_dev_collective *c, const weir_collective_reduce *r, const weir_slots_work *w,
-                                int64_t left, uint32_t dtype, uint32_t op, weir_coop coop)
+WEIR_FN void weir_slots_join_as(const weir_dev_collective *c, const weir_slots_work *w, int64_t left, uint32_t dtype,
+                                uint32_t op, weir_coop coop)
 {
     const uint32_t lanes = weir_arch_warp_size();
     const uint32_t row = 16 * coop.block_size;
@@ -193,17 +192,17 @@ WEIR_FN void weir_slots_join_as(const weir_dev_collective *c, const weir_collect
     p.whole = 1;
     p.full = 1;
     uint64_t done = 0;
-    if (coop.block_size % lanes == 0 && weir_slots_bits(c, r, w) == 0) {
+    if (coop.block_size % lanes == 0 && weir_slots_bits(c, w) == 0) {
         WEIR_ROLLED
         for (; left >= (int64_t)step; left -= step) {
-            weir_slots_join_and_store(c, r, w, &p, dtype, op);
+            weir_slots_join_and_store(c, w, &p, dtype, op);
             p.at += step;
             done += step;
         }
         p.left = left / 16 * 16 + (int64_t)done - (int64_t)p.at;
         p.full = 0;
         if (left >= 16) {
-            weir_slots_join_and_store(c, r, w, &p, dtype, op);
+            weir_slots_join_and_store(c, w, &p, dtype, op);
             done += (uint64_t)left / 16 * 16;
             left %= 16;
         }
@@ -215,19 +214,19 @@ WEIR_FN void weir_slots_join_as(const weir_dev_collective *c, const weir_collect
     p.full = 1;
     WEIR_ROLLED
     for (; p.left > 0; p.left -= row) {
-        weir_slots_join_and_store(c, r, w, &p, dtype, op);
+        weir_slots_join_and_store(c, w, &p, dtype, op);
         p.at += row;
     }
 }
 
 /* Sums with a factor have a loop to themselves: the other operations keep their registers. */
-WEIR_FN void weir_slots_join(const weir_dev_collective *c, const weir_collective_reduce *r, const weir_slots_work *w,
-                             int64_t left, uint32_t dtype, uint32_t op, weir_coop coop)
+WEIR_FN void weir_slots_join(const weir_dev_collective *c, const weir_slots_work *w, int64_t left, uint32_t dtype,
+                             uint32_t op, weir_coop coop)
 {
     if (op == WEIR_SCALED_SUM && dtype <= WEIR_BF16) {
-        weir_slots_join_as(c, r, w, left, dtype, WEIR_SCALED_SUM, coop);
+        weir_slots_join_as(c, w, left, dtype, WEIR_SCALED_SUM, coop);
     } else {
-        weir_slots_join_as(c, r, w, left, dtype, op, coop);
+        weir_slots_join_as(c, w, left, dtype, op, coop);
     }
 }
 

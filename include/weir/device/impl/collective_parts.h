@@ -402,45 +402,45 @@ WEIR_FN void weir_parts_copy(const weir_collective_parts *p, const weir_parts_ra
 }
 
 /* weir_slots_join with a constant type. */
-WEIR_FN void weir_parts_join_piece(const weir_dev_collective *c, const weir_collective_reduce *r,
-                                   const weir_slots_work *w, int64_t bytes, uint32_t dtype, uint32_t op, weir_coop coop)
+WEIR_FN void weir_parts_join_piece(const weir_dev_collective *c, const weir_slots_work *w, int64_t bytes,
+                                   uint32_t dtype, uint32_t op, weir_coop coop)
 {
     switch (dtype) {
     case WEIR_F64:
-        weir_slots_join(c, r, w, bytes, WEIR_F64, op, coop);
+        weir_slots_join(c, w, bytes, WEIR_F64, op, coop);
         break;
     case WEIR_F32:
-        weir_slots_join(c, r, w, bytes, WEIR_F32, op, coop);
+        weir_slots_join(c, w, bytes, WEIR_F32, op, coop);
         break;
     case WEIR_F16:
-        weir_slots_join(c, r, w, bytes, WEIR_F16, op, coop);
+        weir_slots_join(c, w, bytes, WEIR_F16, op, coop);
         break;
     case WEIR_BF16:
-        weir_slots_join(c, r, w, bytes, WEIR_BF16, op, coop);
+        weir_slots_join(c, w, bytes, WEIR_BF16, op, coop);
         break;
     case WEIR_F8E4M3:
-        weir_slots_join(c, r, w, bytes, WEIR_F8E4M3, op, coop);
+        weir_slots_join(c, w, bytes, WEIR_F8E4M3, op, coop);
         break;
     case WEIR_F8E5M2:
-        weir_slots_join(c, r, w, bytes, WEIR_F8E5M2, op, coop);
+        weir_slots_join(c, w, bytes, WEIR_F8E5M2, op, coop);
         break;
     case WEIR_I8:
-        weir_slots_join(c, r, w, bytes, WEIR_I8, op, coop);
+        weir_slots_join(c, w, bytes, WEIR_I8, op, coop);
         break;
     case WEIR_U8:
-        weir_slots_join(c, r, w, bytes, WEIR_U8, op, coop);
+        weir_slots_join(c, w, bytes, WEIR_U8, op, coop);
         break;
     case WEIR_I32:
-        weir_slots_join(c, r, w, bytes, WEIR_I32, op, coop);
+        weir_slots_join(c, w, bytes, WEIR_I32, op, coop);
         break;
     case WEIR_U32:
-        weir_slots_join(c, r, w, bytes, WEIR_U32, op, coop);
+        weir_slots_join(c, w, bytes, WEIR_U32, op, coop);
         break;
     case WEIR_I64:
-        weir_slots_join(c, r, w, bytes, WEIR_I64, op, coop);
+        weir_slots_join(c, w, bytes, WEIR_I64, op, coop);
         break;
     default:
-        weir_slots_join(c, r, w, bytes, WEIR_U64, op, coop);
+        weir_slots_join(c, w, bytes, WEIR_U64, op, coop);
     }
 }
 
@@ -453,11 +453,13 @@ WEIR_FN void weir_parts_join_range(const weir_dev_collective *c, const weir_coll
                                    const weir_parts_range *range, const char *in, uint32_t dtype, uint32_t op,
                                    uint32_t aligns, weir_coop coop)
 {
-    weir_collective_reduce r;
     weir_slots_work w;
-    __builtin_memset(&r, 0, sizeof r);
-    __builtin_memset(&w, 0, sizeof w);
-    w.keep = 1;
+    w.pull = NULL;
+    w.pulled = 0;
+    w.to = 0;
+    w.recv = NULL;
+    w.place = 0;
+    w.slot = 0;
     uint32_t part = range->left > 0 ? weir_parts_find(p, range->rank, range->at) : p->count;
     WEIR_ROLLED
     for (; part < p->count && weir_left(weir_parts_begin(p, part, range->rank), range->at) < range->left; part++) {
@@ -470,11 +472,11 @@ WEIR_FN void weir_parts_join_range(const weir_dev_collective *c, const weir_coll
         }
         w.own = aligns != 0 ? in + c->rank * c->slot_bytes + to : piece.send + skip;
         w.in = in + to;
-        r.recv = piece.recv + skip;
+        w.out = piece.recv + skip;
         if (dtype == WEIR_PARTS_ANY_TYPE) {
-            weir_parts_join_piece(c, &r, &w, bytes, piece.dtype, op, weir_parts_turned(coop, to));
+            weir_parts_join_piece(c, &w, bytes, piece.dtype, op, weir_parts_turned(coop, to));
         } else {
-            weir_slots_join(c, &r, &w, bytes, dtype, op, weir_parts_turned(coop, to));
+            weir_slots_join(c, &w, bytes, dtype, op, weir_parts_turned(coop, to));
         }
     }
 }

@@ -146,9 +146,11 @@ WEIR_FN void weir_slots_join_round(const weir_dev_collective *c, const weir_coll
     w.pull = NULL;
     w.pulled = 0;
     w.place = weir_slots_place(c, r, at);
+    w.out = r->to == 0 || (r->to >> c->rank & 1) != 0 ? r->recv + w.place : NULL;
+    w.to = r->to;
+    w.recv = r->peer_recv;
     w.slot = weir_collective_slot(c, 1, (uint32_t)(round % 2), column, c->rank);
-    w.keep = r->to == 0 || (r->to >> c->rank & 1) != 0;
-    weir_slots_join(c, r, &w, weir_slots_part_left(r, c->rank, at, span), dtype, op, coop);
+    weir_slots_join(c, &w, weir_slots_part_left(r, c->rank, at, span), dtype, op, coop);
 }
 
 WEIR_FN void weir_slots_gather(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t round,
@@ -253,8 +255,9 @@ WEIR_FN weir_status weir_collective_reduce_zero_copy(const weir_dev_collective *
     weir_slots_work w;
     w.in = NULL;
     w.pull = r->peer_send;
+    w.to = r->to;
+    w.recv = r->peer_recv;
     w.slot = 0;
-    w.keep = 1;
     WEIR_ROLLED
     for (int more = r->chunk == 0 || weir_draws_next(c, &draws, coop, &n); more;
          more = r->chunk != 0 && weir_draws_next(c, &draws, coop, &n)) {
@@ -262,7 +265,8 @@ WEIR_FN weir_status weir_collective_reduce_zero_copy(const weir_dev_collective *
         w.own = r->send + c->rank * r->part + at;
         w.pulled = c->rank * r->part + at;
         w.place = weir_slots_place(c, r, at);
-        weir_slots_join(c, r, &w, weir_slots_part_left(r, c->rank, at, (int64_t)span), dtype, op, group);
+        w.out = r->recv + w.place;
+        weir_slots_join(c, &w, weir_slots_part_left(r, c->rank, at, (int64_t)span), dtype, op, group);
     }
     return weir_slots_end(c, weir_zero_copy_end(c, coop));
 }
