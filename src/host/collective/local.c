@@ -158,7 +158,9 @@ weir_status weiri_local_parts(const weir_collective *collective, const weiri_ste
     const uint64_t places = p->what.where;
     set_what(step, &p->what);
     p->what.where = 0;
-    const uint32_t columns = weir_slots_columns(step->call.blocks);
+    const uint32_t columns = step->call.kind == WEIRI_REDUCE_SCATTER_PARTS
+                                 ? weir_reduce_columns(collective->now, step->call.blocks)
+                                 : weir_slots_columns(step->call.blocks);
     p->chunk = chunk_of(collective->now->slot_bytes, p->most, columns, CHUNK_ROUNDS);
     for (uint32_t k = 0; k < collective->device.ranks; k++) {
         p->range[k] = weir_slots_range(p->of[k].bytes, columns);

@@ -567,11 +567,12 @@ WEIR_FN void weir_parts_keep(const weir_dev_collective *c, const weir_collective
     weir_parts_copy(p, &range, 0, WEIR_PARTS_KEEP, NULL, coop);
 }
 
-/* Like weir_slots_move. With `aligns`, 0 or 1, a rank sends its data for its own sequence to itself, too. */
+/* Like weir_slots_move, or with `joins` a reduction, with its columns. With `aligns`, 0 or 1, a rank sends its data for
+ * its own sequence to itself, too. */
 WEIR_FN weir_status weir_parts_slots(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
                                      uint32_t dtype, uint32_t op, uint32_t aligns, weir_coop coop)
 {
-    const weir_slots_duty duty = weir_slots_duty_of(coop);
+    const weir_slots_duty duty = joins ? weir_reduce_duty_of(c, coop) : weir_slots_duty_of(coop);
     const uint32_t column = duty.column;
     const uint64_t rounds = column < duty.columns ? weir_slots_rounds(p->most, 0, duty.columns, p->chunk) : 0;
     weir_status status = WEIR_OK;
