@@ -291,7 +291,7 @@ template <uint32_t N> struct AnyCalls {
             return weir_collective_reduce_packets(&collective[r], &d, WEIR_U64, WEIR_SUM, grid);
         case LINES:
             return two && takes_own(r, number)
-                       ? weir_reduce_lines_two(&collective[r], &d, WEIR_U64, WEIR_SUM, grid)
+                       ? weir_reduce_lines_two(&collective[r], &d, NULL, WEIR_U64, WEIR_SUM, grid)
                        : weir_collective_reduce_lines(&collective[r], &d, WEIR_U64, WEIR_SUM, grid);
         default:
             return weir_collective_reduce_slots(&collective[r], &d, WEIR_U64, WEIR_SUM, grid);

@@ -49,30 +49,14 @@ WEIR_FN weir_status weir_collective_reduce_once(const weir_dev_collective *c, co
 WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c, const weir_collective_reduce *r,
                                                    uint32_t dtype, uint32_t op, weir_coop coop)
 {
-    coop = weir_coop_blocks(coop);
-    const int few = weir_packets_are_few(r->length, coop);
-    if (c->ranks <= 2) {
-        return few ? weir_reduce_packets(c, r, 2, 1, dtype, op, coop)
-                   : weir_reduce_packets(c, r, 2, weir_batch_places(2), dtype, op, coop);
-    }
-    if (c->ranks <= 4) {
-        return few ? weir_reduce_packets(c, r, 4, 1, dtype, op, coop)
-                   : weir_reduce_packets(c, r, 4, weir_batch_places(4), dtype, op, coop);
-    }
-    return weir_reduce_packets(c, r, WEIR_COLLECTIVE_RANKS, 1, dtype, op, coop);
+    return weir_reduce_by_packets(c, r, NULL, dtype, op, coop);
 }
 
 /* The same by 128-byte lines; one trip where `to` is 0. WEIR_ERR_INVALID for blocks that are not whole warps. */
 WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, const weir_collective_reduce *r,
                                                  uint32_t dtype, uint32_t op, weir_coop coop)
 {
-    coop = weir_coop_blocks(coop);
-    if (WEIR_UNLIKELY(!weir_line_fits(coop))) {
-        return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
-    }
-    return c->ranks <= 2   ? weir_reduce_lines(c, r, 2, dtype, op, coop)
-           : c->ranks <= 4 ? weir_reduce_lines(c, r, 4, dtype, op, coop)
-                           : weir_reduce_lines(c, r, WEIR_COLLECTIVE_RANKS, dtype, op, coop);
+    return weir_reduce_by_lines(c, r, NULL, dtype, op, coop);
 }
 
 /* The same by plain stores and signals, in rounds. A rank's results of a round reach the others before it stores into

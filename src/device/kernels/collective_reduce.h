@@ -37,7 +37,7 @@ REDUCE_LARGE_KERNEL(REDUCE_NAME(zero_copy), weiri_reduce_args)
 
 WEIR_KERNEL_FOR(REDUCE_NAME(two), weiri_reduce_args, WEIRI_TWO_THREADS)
 {
-    (void)weir_reduce_lines_two(&args->collective, &args->reduce, REDUCE_DTYPE, REDUCE_OP, coop);
+    (void)weir_reduce_lines_two(&args->collective, &args->reduce, NULL, REDUCE_DTYPE, REDUCE_OP, coop);
 }
 
 #undef REDUCE_KERNEL

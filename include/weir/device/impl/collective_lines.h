@@ -196,8 +196,9 @@ WEIR_FN weir_batch weir_lines_batch(const weir_dev_collective *c, uint32_t secti
 
 /* Sends each other rank its part of this rank's data. The lines of a batch are loaded before the first of them is
  * stored. */
-WEIR_FN void weir_lines_scatter(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
-                                uint32_t width, const weir_line_walk *walk)
+WEIR_FN void weir_lines_scatter(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                const weir_collective_piece *extents, uint32_t flag, uint32_t width,
+                                const weir_line_walk *walk)
 {
     const uint32_t places = weir_batch_places(width);
     uint32_t apart = 0; /* all ones once the lanes have come apart: then all further lines are loaded behind branches */
@@ -210,8 +211,8 @@ WEIR_FN void weir_lines_scatter(const weir_dev_collective *c, const weir_collect
             const uint32_t k = j % (width - 1);
             const uint32_t peer = weir_collective_peer(c, k);
             const uint64_t at = (i + j / (width - 1) * walk->stride + walk->mine) * WEIR_LINE_DATA;
-            const int64_t left = k + 1 < c->ranks ? weir_part_left(r, peer, at) : 0;
-            rest |= (uint32_t)!weir_line_load_words(data.of[j], r->send + peer * r->part + at, left,
+            const int64_t left = k + 1 < c->ranks ? weir_extent_left(r, extents, peer, at) : 0;
+            rest |= (uint32_t)!weir_line_load_words(data.of[j], r->send + weir_extent_at(r, extents, peer) + at, left,
                                                     weir_line_flag(flag), walk->lane)
                     << j;
         }
@@ -221,7 +222,8 @@ WEIR_FN void weir_lines_scatter(const weir_dev_collective *c, const weir_collect
             const uint32_t k = j % (width - 1);
             const uint32_t peer = weir_collective_peer(c, k);
             const uint64_t line = i + j / (width - 1) * walk->stride + walk->mine;
-            if (k + 1 < c->ranks && weir_part_left(r, peer, line * WEIR_LINE_DATA) > 0 && (rest >> j & 1) == 0) {
+            if (k + 1 < c->ranks && weir_extent_left(r, extents, peer, line * WEIR_LINE_DATA) > 0 &&
+                (rest >> j & 1) == 0) {
                 weir_arch_store_line(weir_line_at(c, peer, 0, flag, line), walk->lane, data.of[j]);
             }
         }
@@ -232,8 +234,9 @@ WEIR_FN void weir_lines_scatter(const weir_dev_collective *c, const weir_collect
             WEIR_ROLLED
             for (uint32_t k = 0; k + 1 < c->ranks; k++) {
                 const uint32_t peer = weir_collective_peer(c, k);
-                weir_line_send_data(weir_line_at(c, peer, 0, flag, line), r->send + peer * r->part + at,
-                                    weir_part_left(r, peer, at), weir_line_flag(flag), walk->lane,
+                weir_line_send_data(weir_line_at(c, peer, 0, flag, line),
+                                    r->send + weir_extent_at(r, extents, peer) + at,
+                                    weir_extent_left(r, extents, peer, at), weir_line_flag(flag), walk->lane,
                                     (rest >> (n * (width - 1) + k) & 1) != 0);
             }
         }
@@ -276,15 +279,18 @@ WEIR_FN void weir_lines_join(const weir_dev_collective *c, const weir_line_set *
 
 /* Joins this rank's part, keeps it, and sends it to the ranks in `to`. Lanes of one warp may have lines within the data
  * and lines beyond its end. */
-WEIR_FN weir_status weir_lines_reduce(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
-                                      uint32_t width, const weir_line_walk *walk, uint32_t dtype, uint32_t op)
+WEIR_FN weir_status weir_lines_reduce(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                      const weir_collective_piece *extents, uint32_t flag, uint32_t width,
+                                      const weir_line_walk *walk, uint32_t dtype, uint32_t op)
 {
     const uint32_t places = weir_batch_places(width);
     const uint64_t count = weir_line_count(r->length);
     const int keep = r->to == 0 || (r->to >> c->rank & 1) != 0;
+    const char *own_data = r->send + weir_extent_at(r, extents, c->rank);
     char *out = r->recv + (r->to != 0 ? c->rank * r->part : 0);
     /* The lanes load their own words, or keep results, behind branches. */
-    const int apart = (((uintptr_t)r->send | (uintptr_t)out | r->part | r->bytes) & 7) != 0;
+    const uint64_t sizes = extents != NULL ? extents[c->rank].bytes : r->part | r->bytes;
+    const int apart = (((uintptr_t)own_data | (uintptr_t)out | sizes) & 7) != 0;
     WEIR_ROLLED
     for (uint64_t i = walk->first; i < count; i += places * walk->stride) {
         const weir_batch lines = weir_lines_batch(c, 0, flag, i + walk->mine, walk->stride, width);
@@ -295,8 +301,8 @@ WEIR_FN weir_status weir_lines_reduce(const weir_dev_collective *c, const weir_c
         WEIR_UNROLL
         for (uint32_t n = 0; n < places; n++) {
             const uint64_t at = (i + n * walk->stride + walk->mine) * WEIR_LINE_DATA;
-            const int64_t left = weir_part_left(r, c->rank, at);
-            weir_line_load_data(own.of[n], r->send + c->rank * r->part + at, left, 0, walk->lane);
+            const int64_t left = weir_extent_left(r, extents, c->rank, at);
+            weir_line_load_data(own.of[n], own_data + at, left, 0, walk->lane);
             mask |= left > 0 ? weir_batch_others(c) << n * (width - 1) : 0;
         }
         const weir_status status = weir_lines_await(c, &lines, mask, weir_line_flag(flag), walk->lane, &set);
@@ -306,7 +312,7 @@ WEIR_FN weir_status weir_lines_reduce(const weir_dev_collective *c, const weir_c
         WEIR_ROLLED
         for (uint32_t n = 0; n < places && i + n * walk->stride < count; n++) {
             const uint64_t line = i + n * walk->stride + walk->mine;
-            const int64_t left = weir_part_left(r, c->rank, line * WEIR_LINE_DATA);
+            const int64_t left = weir_extent_left(r, extents, c->rank, line * WEIR_LINE_DATA);
             weir_vec16 joined[WEIR_ARCH_LINE_PARTS];
             WEIR_PARTLY_SET(joined);
             if (left > 0) {
@@ -369,21 +375,22 @@ WEIR_FN weir_status weir_lines_gather(const weir_dev_collective *c, const weir_c
     return WEIR_OK;
 }
 
-WEIR_FN weir_status weir_reduce_lines(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t width,
-                                      uint32_t dtype, uint32_t op, weir_coop coop)
+WEIR_FN weir_status weir_reduce_lines(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                      const weir_collective_piece *extents, uint32_t width, uint32_t dtype, uint32_t op,
+                                      weir_coop coop)
 {
     const weir_line_walk walk = weir_line_walk_of(coop);
     const int gets_all = (r->to >> c->rank & 1) != 0;
     const weir_collective_state state = weir_collective_look(c);
     uint32_t flag;
-    weir_parts_prefetch(c, r, weir_line_first_byte(&walk), walk.stride * WEIR_LINE_DATA, width,
+    weir_parts_prefetch(c, r, extents, weir_line_first_byte(&walk), walk.stride * WEIR_LINE_DATA, width,
                         weir_batch_places(width));
     const weir_status begun = weir_collective_begin(c, &state, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
-    weir_lines_scatter(c, r, flag, width, &walk);
+    weir_lines_scatter(c, r, extents, flag, width, &walk);
     weir_collective_announce(c, &r->what, NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
     weir_status status =
@@ -391,8 +398,22 @@ WEIR_FN weir_status weir_reduce_lines(const weir_dev_collective *c, const weir_c
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
-    status = weir_lines_reduce(c, r, flag, width, &walk, dtype, op);
+    status = weir_lines_reduce(c, r, extents, flag, width, &walk, dtype, op);
     return WEIR_UNLIKELY(status != WEIR_OK) || !gets_all ? status : weir_lines_gather(c, r, flag, width, &walk);
+}
+
+/* The same by code for the number of ranks. */
+WEIR_FN weir_status weir_reduce_by_lines(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                         const weir_collective_piece *extents, uint32_t dtype, uint32_t op,
+                                         weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    if (WEIR_UNLIKELY(!weir_line_fits(coop))) {
+        return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
+    }
+    return c->ranks <= 2   ? weir_reduce_lines(c, r, extents, 2, dtype, op, coop)
+           : c->ranks <= 4 ? weir_reduce_lines(c, r, extents, 4, dtype, op, coop)
+                           : weir_reduce_lines(c, r, extents, WEIR_COLLECTIVE_RANKS, dtype, op, coop);
 }
 
 /* Sends all pieces of this rank, like weir_lines_scatter. */

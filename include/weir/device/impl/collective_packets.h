@@ -159,29 +159,43 @@ WEIR_FN int64_t weir_part_left(const weir_collective_reduce *r, uint32_t rank, u
     return weir_least(weir_left(r->length, at), weir_left(r->bytes, rank * r->part + at));
 }
 
-/* Bytes of part `rank`. */
-WEIR_FN uint64_t weir_part_bytes(const weir_collective_reduce *r, uint32_t rank)
+/* The parts of a reduction as its functions take them. `extents` is NULL, a constant, or the parts of a reduce_scatter
+ * whose parts differ in size: r->part and r->bytes are not used then, and r->length is at least the longest part. */
+WEIR_FN uint64_t weir_extent_at(const weir_collective_reduce *r, const weir_collective_piece *extents, uint32_t rank)
 {
-    const int64_t bytes = weir_part_left(r, rank, 0);
+    return extents != NULL ? extents[rank].at : rank * r->part;
+}
+
+WEIR_FN int64_t weir_extent_left(const weir_collective_reduce *r, const weir_collective_piece *extents, uint32_t rank,
+                                 uint64_t at)
+{
+    return extents != NULL ? weir_left(extents[rank].bytes, at) : weir_part_left(r, rank, at);
+}
+
+WEIR_FN uint64_t weir_extent_bytes(const weir_collective_reduce *r, const weir_collective_piece *extents, uint32_t rank)
+{
+    const int64_t bytes = weir_extent_left(r, extents, rank, 0);
     return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
 /* Prefetches the data that a thread sends first: byte `at` of each other rank's part, and at each further step. */
-WEIR_FN void weir_parts_prefetch(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t at,
-                                 uint64_t step, uint32_t width, uint32_t places)
+WEIR_FN void weir_parts_prefetch(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                 const weir_collective_piece *extents, uint64_t at, uint64_t step, uint32_t width,
+                                 uint32_t places)
 {
     WEIR_UNROLL
     for (uint32_t k = 0; k < width - 1; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
-        const uint64_t bytes = k + 1 < c->ranks ? weir_part_bytes(r, peer) : 0;
-        weir_words_prefetch(r->send + peer * r->part, bytes, at, step, places);
+        const uint64_t bytes = k + 1 < c->ranks ? weir_extent_bytes(r, extents, peer) : 0;
+        weir_words_prefetch(r->send + weir_extent_at(r, extents, peer), bytes, at, step, places);
     }
 }
 
 /* Sends each other rank its part of this rank's data. The words of a batch are loaded before the first of them is
  * stored. */
-WEIR_FN void weir_packets_scatter(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
-                                  uint32_t width, uint32_t places, weir_coop coop)
+WEIR_FN void weir_packets_scatter(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                  const weir_collective_piece *extents, uint32_t flag, uint32_t width, uint32_t places,
+                                  weir_coop coop)
 {
     const uint64_t stride = coop.size;
     const uint64_t count = (r->length + 7) / 8;
@@ -191,13 +205,13 @@ WEIR_FN void weir_packets_scatter(const weir_dev_collective *c, const weir_colle
         WEIR_UNROLL
         for (uint32_t k = 0; k < width - 1; k++) {
             const uint32_t peer = weir_collective_peer(c, k);
-            const uint64_t bytes = k + 1 < c->ranks ? weir_part_bytes(r, peer) : 0;
-            weir_words_load(r->send + peer * r->part, bytes, 8 * i, 8 * stride, places, data[k]);
+            const uint64_t bytes = k + 1 < c->ranks ? weir_extent_bytes(r, extents, peer) : 0;
+            weir_words_load(r->send + weir_extent_at(r, extents, peer), bytes, 8 * i, 8 * stride, places, data[k]);
         }
         WEIR_UNROLL
         for (uint32_t k = 0; k < width - 1; k++) {
             const uint32_t peer = weir_collective_peer(c, k);
-            const uint64_t bytes = k + 1 < c->ranks ? weir_part_bytes(r, peer) : 0;
+            const uint64_t bytes = k + 1 < c->ranks ? weir_extent_bytes(r, extents, peer) : 0;
             WEIR_UNROLL
             for (uint32_t n = 0; n < places; n++) {
                 const uint64_t word = i + n * stride;
@@ -242,33 +256,52 @@ WEIR_FN weir_status weir_packets_gather(const weir_dev_collective *c, const weir
     return WEIR_OK;
 }
 
-WEIR_FN weir_status weir_reduce_packets(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t width,
-                                        uint32_t places, uint32_t dtype, uint32_t op, weir_coop coop)
+WEIR_FN weir_status weir_reduce_packets(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                        const weir_collective_piece *extents, uint32_t width, uint32_t places,
+                                        uint32_t dtype, uint32_t op, weir_coop coop)
 {
     const int gets_all = (r->to >> c->rank & 1) != 0;
     const weir_collective_state state = weir_collective_look(c);
     uint32_t flag;
-    weir_parts_prefetch(c, r, 8 * (uint64_t)coop.rank, 8 * (uint64_t)coop.size, width, places);
+    weir_parts_prefetch(c, r, extents, 8 * (uint64_t)coop.rank, 8 * (uint64_t)coop.size, width, places);
     const weir_status begun = weir_collective_begin(c, &state, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
-    weir_packets_scatter(c, r, flag, width, places, coop);
+    weir_packets_scatter(c, r, extents, flag, width, places, coop);
     weir_collective_announce(c, &r->what, NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
     weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, 0, coop);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
-    const weir_packets_part mine = { r->send + c->rank * r->part,
+    const weir_packets_part mine = { r->send + weir_extent_at(r, extents, c->rank),
                                      r->to == 0 ? r->recv
                                      : gets_all ? r->recv + c->rank * r->part
                                                 : NULL,
-                                     weir_part_bytes(r, c->rank), r->to };
+                                     weir_extent_bytes(r, extents, c->rank), r->to };
     status = weir_packets_join(c, &mine, flag, width, places, dtype, op, coop);
     return WEIR_UNLIKELY(status != WEIR_OK) || !gets_all ? status
                                                          : weir_packets_gather(c, r, flag, width, places, coop);
+}
+
+/* The same by code for the number of ranks. */
+WEIR_FN weir_status weir_reduce_by_packets(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                           const weir_collective_piece *extents, uint32_t dtype, uint32_t op,
+                                           weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    const int few = weir_packets_are_few(r->length, coop);
+    if (c->ranks <= 2) {
+        return few ? weir_reduce_packets(c, r, extents, 2, 1, dtype, op, coop)
+                   : weir_reduce_packets(c, r, extents, 2, weir_batch_places(2), dtype, op, coop);
+    }
+    if (c->ranks <= 4) {
+        return few ? weir_reduce_packets(c, r, extents, 4, 1, dtype, op, coop)
+                   : weir_reduce_packets(c, r, extents, 4, weir_batch_places(4), dtype, op, coop);
+    }
+    return weir_reduce_packets(c, r, extents, WEIR_COLLECTIVE_RANKS, 1, dtype, op, coop);
 }
 
 /* Copies the piece that stays here while this rank's mailboxes fill, then compares them. */

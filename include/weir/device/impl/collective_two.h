@@ -148,10 +148,11 @@ WEIR_FN weir_status weir_two_join(const weir_dev_collective *c, const weir_two_w
     return WEIR_OK;
 }
 
-/* A reduction in which a rank keeps what it joins (`to` is 0), in one trip. All of send, recv, part, length and bytes
- * are multiples of 8. */
-WEIR_FN weir_status weir_reduce_lines_two(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t dtype,
-                                          uint32_t op, weir_coop coop)
+/* A reduction in which a rank keeps what it joins (`to` is 0), in one trip. All of send, recv, part, length, bytes and
+ * extents are multiples of 8. */
+WEIR_FN weir_status weir_reduce_lines_two(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                          const weir_collective_piece *extents, uint32_t dtype, uint32_t op,
+                                          weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
     if (WEIR_UNLIKELY(!weir_line_fits(coop))) {
@@ -162,19 +163,19 @@ WEIR_FN weir_status weir_reduce_lines_two(const weir_dev_collective *c, const we
     const uint64_t step = WEIR_TWO_BATCH * walk.stride;
     const weir_collective_state state = weir_collective_look(c);
     uint32_t flag;
-    weir_parts_prefetch(c, r, weir_line_first_byte(&walk), walk.stride * WEIR_LINE_DATA, 2, WEIR_TWO_BATCH);
+    weir_parts_prefetch(c, r, extents, weir_line_first_byte(&walk), walk.stride * WEIR_LINE_DATA, 2, WEIR_TWO_BATCH);
     const weir_status begun = weir_collective_begin(c, &state, &flag);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
-    const weir_two_way to =
-        weir_two_way_of(r->send + peer * r->part, weir_line_at(c, peer, 0, flag, 0), weir_part_bytes(r, peer));
+    const weir_two_way to = weir_two_way_of(r->send + weir_extent_at(r, extents, peer),
+                                            weir_line_at(c, peer, 0, flag, 0), weir_extent_bytes(r, extents, peer));
     weir_two_send(&to, walk.first, flag, &walk);
     weir_collective_announce(c, &r->what, NULL, flag, mailbox, 0, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    const weir_two_way from =
-        weir_two_way_of(r->send + c->rank * r->part, weir_two_lines_in(c, flag), weir_part_bytes(r, c->rank));
+    const weir_two_way from = weir_two_way_of(r->send + weir_extent_at(r, extents, c->rank), weir_two_lines_in(c, flag),
+                                              weir_extent_bytes(r, extents, c->rank));
     weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, 0, coop);
     weir_two_join_lanes(&to, &from, step, coop);
     status = weir_lines_agree(status, c->control);
