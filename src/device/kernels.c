@@ -17,6 +17,7 @@ extern const unsigned char weiri_module_collective_small[];
 extern const unsigned char weiri_module_collective_integer[];
 extern const unsigned char weiri_module_collective_scaled[];
 extern const unsigned char weiri_module_collective_sums[];
+extern const unsigned char weiri_module_collective_uneven[];
 extern const unsigned char weiri_module_collective_parts[];
 extern const unsigned char weiri_module_collective_exchange[];
 extern const unsigned char weiri_module_collective_rails[];
@@ -34,6 +35,7 @@ const weiri_kernel_family weiri_kernel_families[WEIRI_FAMILIES] = {
     [WEIRI_FAMILY_COLLECTIVE_INTEGER] = { weiri_module_collective_integer, weiri_collective_integer_kernels },
     [WEIRI_FAMILY_COLLECTIVE_SCALED] = { weiri_module_collective_scaled, weiri_collective_scaled_kernels },
     [WEIRI_FAMILY_COLLECTIVE_SUMS] = { weiri_module_collective_sums, weiri_collective_sums_kernels },
+    [WEIRI_FAMILY_COLLECTIVE_UNEVEN] = { weiri_module_collective_uneven, weiri_collective_uneven_kernels },
     [WEIRI_FAMILY_COLLECTIVE_PARTS] = { weiri_module_collective_parts, weiri_collective_parts_kernels },
     [WEIRI_FAMILY_COLLECTIVE_EXCHANGE] = { weiri_module_collective_exchange, weiri_collective_exchange_kernels },
     [WEIRI_FAMILY_COLLECTIVE_RAILS] = { weiri_module_collective_rails, weiri_collective_rails_kernels },

@@ -377,6 +377,38 @@ void odd_extents(weirt_rank *rank)
     bench_close(&b);
 }
 
+// One part whose extents are multiples of 16 bytes: in rising or falling order, with gaps, some of them empty. Most
+// ranks join less than the longest extent. Sums have kernels for one part by packets and lines, with one of two ranks,
+// and all operations go directly out of registered memory by slots.
+void aligned_extents(weirt_rank *rank)
+{
+    const Setting *s = static_cast<const Setting *>(rank->arg);
+    const weir_dtype dtypes[] = { WEIR_F32, WEIR_F16, WEIR_BF16, WEIR_I32 };
+    const weir_op ops[] = { WEIR_SUM, WEIR_AVG, WEIR_SCALED_SUM, WEIR_MAX };
+    Bench b;
+    bool fine = open(rank, *s, &b);
+    for (uint32_t n = 0; n < 48 && fine; n++) {
+        const weir_dtype dtype = dtypes[n % 4];
+        const weir_op op = ops[n / 4 % 4];
+        Part part = { dtype, 0, n % 5 == 0, n, std::vector<weir_extent>(rank->size) };
+        const uint64_t unit = 16 / weir_dtype_bytes(dtype);
+        uint64_t at = 0;
+        for (uint32_t i = 0; i < rank->size; i++) {
+            const uint32_t k = n % 2 == 0 ? i : rank->size - 1 - i;
+            const uint64_t random = mix(n * 16 + k);
+            const uint64_t units =
+                random % 5 == 0 ? 0 : random / 5 % (s->elements / 4 / unit) * (k == n % rank->size ? 4 : 1);
+            at += random >> 62 << 4;
+            part.extents[k] = { at, units * unit };
+            at += units * unit;
+        }
+        const weir_collective_form form = static_cast<weir_collective_form>(WEIR_FORM_PACKETS + n / 16);
+        const Case c = { true, is_defined(dtype, op) ? op : WEIR_SUM, n % 7 == 0, { part } };
+        fine = WEIRT_OK(rank, weir_collective_force(b.collective, form, 0)) && run_case(&b, c, 0, n);
+    }
+    bench_close(&b);
+}
+
 // Every type and operation, in two parts of that type and one of another.
 void types(weirt_rank *rank)
 {
@@ -694,6 +726,12 @@ TEST_P(CollectiveParts, OddExtentsBySlots)
 {
     run_all(stage(), { 3, 2, 5 }, odd_extents, { WEIR_FORM_SLOTS, 3, 1, false, 0, 1, 3000 });
     run_all(stage(), { 2 }, odd_extents, { WEIR_FORM_SLOTS, 1, 2, false, 0, 1, 3000 });
+}
+
+TEST_P(CollectiveParts, AlignedExtents)
+{
+    run_all(stage(), { 2, 3, 4, 6 }, aligned_extents, { WEIR_FORM_AUTO, 2, 1, false, 0, 0, 3000 });
+    run_all(stage(), { 2, 3 }, aligned_extents, { WEIR_FORM_AUTO, 3, 1, true, 0, 0, 3000 });
 }
 
 TEST_P(CollectiveParts, RandomRegistered)

@@ -36,6 +36,13 @@ typedef struct weiri_reduce_args {
     uint32_t reserved;
 } weiri_reduce_args;
 
+/* A reduce_scatter of one part whose extents differ in size. */
+typedef struct weiri_uneven_args {
+    weir_dev_collective collective;
+    weir_collective_reduce reduce;
+    weir_collective_piece extents[WEIR_COLLECTIVE_RANKS];
+} weiri_uneven_args;
+
 typedef struct weiri_move_args {
     weir_dev_collective collective;
     weir_collective_move move;
@@ -155,6 +162,16 @@ extern const weir_kernel *const weiri_collective_scaled_kernels[];
 
 /* Sums of two ranks directly between buffers of users, of each of these types, and the same with a factor. */
 extern const weir_kernel *const weiri_collective_sums_kernels[];
+
+/* Reduce_scatters of one part: WEIRI_UNEVEN_FORMS kernels for sums of each of these types, and for sums with a factor.
+ */
+enum {
+    WEIRI_UNEVEN_PACKETS,
+    WEIRI_UNEVEN_LINES,
+    WEIRI_UNEVEN_TWO, /* by lines, between two ranks */
+    WEIRI_UNEVEN_FORMS
+};
+extern const weir_kernel *const weiri_collective_uneven_kernels[];
 
 #if defined(__cplusplus)
 }

@@ -289,6 +289,8 @@ typedef struct weiri_step {
 
 /* The registered memory that has all of [data, data + bytes), or NULL. NULL on all ranks if `bytes` is 0. */
 const weiri_team_memory *weiri_plan_registered(const weir_collective *collective, const void *data, uint64_t bytes);
+/* Whether reductions of a kind read and write registered memory. */
+bool weiri_plan_reduces_registered(const weir_collective *collective, uint32_t kind);
 /* Puts an operation, whose arguments have been checked, on the stream. `name` is the public call. */
 weir_status weiri_plan_run(weir_collective *collective, const char *name, const weir_collective_request *q,
                            void *stream);
@@ -403,6 +405,14 @@ void weiri_local_describe(const weir_collective *collective, const weir_dev_coll
                           weir_collective_reduce *r);
 /* The same for the library's kernel, and launches it. */
 weir_status weiri_local_reduce(const weir_collective *collective, const weiri_step *step, weiri_reduce_args *args);
+/* Whether a reduction whose longest part has `longest` bytes loads the peers' data from their registered memory. */
+bool weiri_local_pulls(const weiri_step *step, uint64_t longest);
+/* A reduce_scatter of one part whose extents differ in size. This rank joins the extent `own`, which it loads from the
+ * memory of all ranks that corresponds to `send`. Its caller has filled recv. */
+weir_status weiri_local_pull(const weir_collective *collective, const weiri_step *step, const char *send,
+                             const weir_collective_piece *own, weiri_reduce_args *args);
+/* The same by packets or lines. Its caller has filled send, recv and extents. */
+weir_status weiri_local_uneven(const weir_collective *collective, const weiri_step *step, weiri_uneven_args *args);
 /* Completes pieces that go from each rank to each, and launches the step. Its caller has filled send, recv,
  * pieces, most, counted, in_place and peer_recv_at. */
 weir_status weiri_local_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
@@ -530,11 +540,13 @@ uint32_t weiri_exchange_columns(uint32_t limit, uint32_t ranks);
 
 /* ---- launch.c -------------------------------------------------------------------------------------------------- */
 
-/* The kernel's handle holds the call, for the record of a failure. */
-/* Whether two ranks have a kernel for the operation directly between aligned buffers. */
+/* Whether the operation is a sum, or an average that is one with a factor, whose type has kernels for it: those between
+ * two ranks' aligned buffers, and those of one part. */
 bool weiri_launch_has_sums(const weir_collective *collective, uint32_t dtype, uint32_t op);
+/* The kernel's handle holds the call, for the record of a failure. */
 weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                 weiri_reduce_args *args);
+weir_status weiri_launch_uneven(const weir_collective *collective, const weiri_step *step, weiri_uneven_args *args);
 weir_status weiri_launch_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
 weir_status weiri_launch_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args);
 /* The kernel in which ranks meet before the copies of a move, and the one that waits for the copies of `ranks`, one bit

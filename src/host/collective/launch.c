@@ -190,6 +190,31 @@ weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_s
                : launch_lines(collective, reducing_kernel(collective, step, kernel), step, args);
 }
 
+/* Whether the kernel for two ranks can carry out a reduce_scatter of one part by lines. The other rank may take the
+ * general one. */
+static bool reduces_two_extents(const weir_collective *collective, const weiri_uneven_args *args)
+{
+    uint64_t places = (uintptr_t)args->reduce.send | (uintptr_t)args->reduce.recv;
+    for (uint32_t k = 0; k < 2; k++) {
+        places |= args->extents[k].at | args->extents[k].bytes;
+    }
+    return collective->device.ranks == 2 && (places & 7) == 0;
+}
+
+weir_status weiri_launch_uneven(const weir_collective *collective, const weiri_step *step, weiri_uneven_args *args)
+{
+    const bool scaled = scales(collective, step->dtype, step->op);
+    const weir_kernel *const *kernels =
+        weiri_collective_uneven_kernels + ((scaled ? WEIRI_SUM_TYPES : 0) + sum_type(step->dtype)) * WEIRI_UNEVEN_FORMS;
+    set_handle(collective, collective->now, &args->reduce.what, &args->collective);
+    set_share(step->op, &args->collective);
+    if (step->call.form == WEIR_FORM_PACKETS) {
+        return launch(collective, kernels[WEIRI_UNEVEN_PACKETS], step, args);
+    }
+    return reduces_two_extents(collective, args) ? launch(collective, kernels[WEIRI_UNEVEN_TWO], step, args)
+                                                 : launch_lines(collective, kernels[WEIRI_UNEVEN_LINES], step, args);
+}
+
 /* Whether few blocks move the same bytes to all ranks, into registered memory: their kernel has many registers. */
 static bool spreads(const weiri_step *step, const weiri_move_args *args)
 {

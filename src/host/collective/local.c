@@ -98,12 +98,20 @@ void weiri_local_describe(const weir_collective *collective, const weir_dev_coll
     }
 }
 
-/* True if a reduction by slots loads the peers' data from their memory. For much data with many blocks that is slower:
- * loads reach 333 GB/s both ways on two H200, stores 365. */
-static bool pulls(const weiri_step *step, const weir_collective_reduce *r)
+/* For much data with many blocks loads from the peers' memory are slower: they reach 333 GB/s both ways on two H200,
+ * stores 365. */
+bool weiri_local_pulls(const weiri_step *step, uint64_t longest)
 {
-    return step->call.form == WEIR_FORM_SLOTS && step->send != NULL && (r->to == 0 || step->recv != NULL) &&
-           !(r->length >= WEIRI_PULL_MOST && step->call.blocks >= PULL_BLOCKS);
+    return step->call.form == WEIR_FORM_SLOTS && step->send != NULL &&
+           !(longest >= WEIRI_PULL_MOST && step->call.blocks >= PULL_BLOCKS);
+}
+
+/* Finds the ranks' memory that corresponds to `send`, for a reduction that loads from it. One word covers both places:
+ * two calls of a program are unlikely to share it. */
+static void find_sources(const weir_collective *collective, const weiri_step *step, const char *send,
+                         weir_collective_reduce *r)
+{
+    r->what.where += find_peers(collective, step->send, &step->send_shift, send, r->peer_send) * 0x9e3779b97f4a7c15u;
 }
 
 weir_status weiri_local_reduce(const weir_collective *collective, const weiri_step *step, weiri_reduce_args *args)
@@ -111,10 +119,8 @@ weir_status weiri_local_reduce(const weir_collective *collective, const weiri_st
     weir_collective_reduce *r = &args->reduce;
     uint32_t kernel = step->call.form - WEIR_FORM_ONCE;
     weiri_local_describe(collective, collective->now, step, r);
-    if (pulls(step, r)) {
-        /* One word covers both places: two calls of a program are unlikely to share it. */
-        r->what.where +=
-            find_peers(collective, step->send, &step->send_shift, r->send, r->peer_send) * 0x9e3779b97f4a7c15u;
+    if (weiri_local_pulls(step, r->length) && (r->to == 0 || step->recv != NULL)) {
+        find_sources(collective, step, r->send, r);
         kernel = WEIRI_REDUCE_ZERO_COPY;
         /* A reduce_scatter only loads from peers: two H200, 16 blocks, 16 MiB took 33.6 us by ranges and 35.1 by draws,
          * but four, 24 blocks, 50.8 and 48.9. */
@@ -122,6 +128,34 @@ weir_status weiri_local_reduce(const weir_collective *collective, const weiri_st
         r->chunk = draws ? draw_of(collective, step, r->length, r->bytes) : 0;
     }
     return weiri_launch_reduce(collective, step, kernel, args);
+}
+
+weir_status weiri_local_pull(const weir_collective *collective, const weiri_step *step, const char *send,
+                             const weir_collective_piece *own, weiri_reduce_args *args)
+{
+    weir_collective_reduce *r = &args->reduce;
+    set_what(step, &r->what);
+    find_sources(collective, step, send, r);
+    for (uint32_t k = 0; k < collective->device.ranks; k++) {
+        r->peer_send[k] += own->at;
+    }
+    r->send = send + own->at;
+    r->length = own->bytes;
+    r->bytes = own->bytes;
+    if (step->call.blocks > DRAW_LOADS_BLOCKS) {
+        r->chunk = draw_of(collective, step, own->bytes, own->bytes * collective->device.ranks);
+    }
+    return weiri_launch_reduce(collective, step, WEIRI_REDUCE_ZERO_COPY, args);
+}
+
+weir_status weiri_local_uneven(const weir_collective *collective, const weiri_step *step, weiri_uneven_args *args)
+{
+    weir_collective_reduce *r = &args->reduce;
+    set_what(step, &r->what);
+    for (uint32_t k = 0; k < collective->device.ranks; k++) {
+        r->length = args->extents[k].bytes > r->length ? args->extents[k].bytes : r->length;
+    }
+    return weiri_launch_uneven(collective, step, args);
 }
 
 /* ---- moves ---------------------------------------------------------------------------------------- */

@@ -38,15 +38,24 @@ static weiri_span span_of(const void *data, weir_extent extent, uint32_t element
     return span;
 }
 
-/* Checks the extents of a part, and finds the end of the last one, in bytes. */
-static weir_status check_extents(const parts_call *call, const weir_part *part, const char *name, uint64_t *end)
+/* The end of the last extent of a part, in bytes. */
+static uint64_t end_of(const weir_part *part, uint32_t ranks)
+{
+    uint64_t end = 0;
+    for (uint32_t k = 0; k < ranks; k++) {
+        const weir_extent extent = part->extents[k];
+        end = extent.count != 0 && extent.at + extent.count > end ? extent.at + extent.count : end;
+    }
+    return end * weir_dtype_bytes(part->dtype);
+}
+
+static weir_status check_extents(const parts_call *call, const weir_part *part, const char *name)
 {
     const uint32_t element = weir_dtype_bytes(part->dtype);
     const uint64_t most = WEIRI_BYTES_MOST / element / WEIR_COLLECTIVE_RANKS;
     if (part->extents == NULL) {
         return weiri_fail_null(name, "extents");
     }
-    *end = 0;
     for (uint32_t k = 0; k < call->collective->size; k++) {
         const weir_extent a = part->extents[k];
         if (a.at > most || a.count > most) {
@@ -59,9 +68,6 @@ static weir_status check_extents(const parts_call *call, const weir_part *part, 
                 return weiri_fail(WEIR_ERR_INVALID, "%s: the extents of ranks %u and %u overlap", name, i, k);
             }
         }
-        if (a.count != 0 && (a.at + a.count) * element > *end) {
-            *end = (a.at + a.count) * element;
-        }
     }
     return WEIR_OK;
 }
@@ -70,13 +76,12 @@ static weir_status check_extents(const parts_call *call, const weir_part *part, 
 static weir_status check_part(const parts_call *call, const weir_part *part, const char *name)
 {
     const weir_collective *collective = call->collective;
-    uint64_t end = 0;
     weir_status status = weiri_check_elements(name, part->dtype, 0);
     if (status == WEIR_OK && call->joins) {
         status = weiri_check_op(collective, name, part->dtype, call->op);
     }
     if (status == WEIR_OK) {
-        status = check_extents(call, part, name, &end);
+        status = check_extents(call, part, name);
     }
     if (status != WEIR_OK) {
         return status;
@@ -84,7 +89,7 @@ static weir_status check_part(const parts_call *call, const weir_part *part, con
     /* The buffer of all extents, and the one of this rank's elements alone. */
     const uint32_t element = weir_dtype_bytes(part->dtype);
     const weir_extent own = part->extents[collective->rank];
-    const weiri_span all = { (const char *)(call->joins ? part->send : part->recv), end };
+    const weiri_span all = { (const char *)(call->joins ? part->send : part->recv), end_of(part, collective->size) };
     const weiri_span one = { (const char *)(call->joins ? part->recv : part->send), own.count * element };
     status = weiri_check_span(collective, name, "send", call->joins ? all : one, element);
     if (status == WEIR_OK) {
@@ -251,12 +256,12 @@ static uint32_t fill(const parts_call *call, uint32_t first, bool wide, weir_col
     return i;
 }
 
-/* The registered memory that receives all parts from `first` to `end`, or NULL. Sets *where to a digest of the places.
- */
+/* The registered memory that receives all parts of an allgather from `first` to `end`, or NULL. Sets *where to a digest
+ * of the places. */
 static const weiri_team_memory *find_memory(const parts_call *call, uint32_t first, uint32_t end, uint64_t *where)
 {
     const weiri_team_memory *all = NULL;
-    for (uint32_t i = first; i < end && !call->joins; i++) {
+    for (uint32_t i = first; i < end; i++) {
         const weir_part *part = &call->parts[i];
         const uint32_t element = weir_dtype_bytes(part->dtype);
         for (uint32_t k = 0; k < call->collective->size; k++) {
@@ -288,18 +293,57 @@ static bool are_aligned(const weir_collective_parts *p, uint32_t ranks)
     return aligned;
 }
 
+/* The only part with elements of a launch that begins with part `first`, or NULL. */
+static const weir_part *only_part(const parts_call *call, uint32_t first, const weir_collective_parts *p)
+{
+    if (p->count != 1) {
+        return NULL;
+    }
+    while (is_empty(&call->parts[first], call->collective->size)) {
+        first++;
+    }
+    return &call->parts[first];
+}
+
+/* Whether places and sizes of all extents are multiples of `unit` bytes: all ranks answer the same. */
+static bool is_aligned(const weir_part *part, uint32_t ranks, uint32_t unit)
+{
+    uint64_t places = 0;
+    for (uint32_t k = 0; k < ranks; k++) {
+        places |= part->extents[k].at | part->extents[k].count;
+    }
+    return places * weir_dtype_bytes(part->dtype) % unit == 0;
+}
+
+/* Finds the registered memory of a launch whose only part, if it is not NULL, is `only`. Joins of misaligned data are
+ * slow, so it goes through slots, where the sending rank aligns it. */
+static void find_registered(const parts_call *call, uint32_t first, uint32_t end, const weir_part *only,
+                            weiri_step *step, uint64_t *where)
+{
+    if (!call->joins) {
+        step->recv = find_memory(call, first, end, where);
+    } else if (only != NULL && is_aligned(only, call->collective->size, WEIR_PARTS_UNIT) &&
+               weiri_plan_reduces_registered(call->collective, WEIR_REDUCE_SCATTER)) {
+        step->send = weiri_plan_registered(call->collective, only->send, end_of(only, call->collective->size));
+    }
+}
+
 /* Chooses form and shape as for the even operation whose parts are all as long as the longest sequence. Lets the
  * staging grow before. */
-static weir_status choose(const parts_call *call, const weir_collective_parts *p, bool zero_copy,
-                          weir_collective_form *form, weir_shape *shape)
+static weir_status choose(const parts_call *call, const weir_collective_parts *p, const weir_part *only,
+                          const weiri_step *step, weir_collective_form *form, weir_shape *shape)
 {
     weir_collective *collective = call->collective;
-    const weiri_work work = { .kind = call->joins ? WEIR_REDUCE_SCATTER : WEIR_ALLGATHER,
-                              .bytes = p->most * collective->device.ranks,
-                              .piece = p->most,
-                              .zero_copy = zero_copy,
-                              .of_parts = true,
-                              .aligned_parts = call->joins && are_aligned(p, collective->device.ranks) };
+    const bool sums = call->joins && only != NULL && weiri_launch_has_sums(collective, only->dtype, call->op);
+    const weiri_work work = {
+        .kind = call->joins ? WEIR_REDUCE_SCATTER : WEIR_ALLGATHER,
+        .bytes = p->most * collective->device.ranks,
+        .piece = p->most,
+        .zero_copy = step->send != NULL || step->recv != NULL,
+        .sums = sums,
+        .of_parts = only == NULL || (call->joins && !sums) || !is_aligned(only, collective->device.ranks, 8),
+        .aligned_parts = call->joins && are_aligned(p, collective->device.ranks),
+    };
     const weir_status grown = weiri_grow_for(collective, call->name, &work, call->stream);
     return grown == WEIR_OK ? weiri_choose_step(collective, &work, call->name, true, form, shape) : grown;
 }
@@ -347,35 +391,77 @@ static weir_status run_alone(const parts_call *call, const weir_part *part, uint
     return weiri_plan_run_as(call->collective, call->name, &q, &as, call->digest, call->stream);
 }
 
-/* The first part from `first` on that has elements. */
-static const weir_part *first_filled(const parts_call *call, uint32_t first)
+/* ---- launches of one part ------------------------------------------------------------------------------------------
+ */
+
+static weir_collective_piece piece_of(const weir_part *part, uint32_t rank)
 {
-    while (is_empty(&call->parts[first], call->collective->size)) {
-        first++;
-    }
-    return &call->parts[first];
+    const uint32_t element = weir_dtype_bytes(part->dtype);
+    const weir_collective_piece piece = { part->extents[rank].at * element, part->extents[rank].count * element };
+    return piece;
 }
 
-/* The only part of an allgather by packets or lines, as a move: the kernels of a move look no part up. By slots the
- * kernel of parts is faster where extents differ: one part of 256 MiB, whose sizes grow with the rank, took 977 us on
- * four H200, and 1,079 as a move. */
+/* Whether a launch of one part has a kernel that looks no part up. By slots the kernels of parts divide each extent
+ * among all columns. Among four H200 an allgather of 256 MiB, whose extents grow with the rank, took 977 us, and 1,079
+ * as a move. */
+static bool runs_alone(const parts_call *call, const weir_part *part, weir_collective_form form)
+{
+    if (form == WEIR_FORM_SLOTS) {
+        return !call->joins && call->collective->device.ranks == 2;
+    }
+    return !call->joins || weiri_launch_has_sums(call->collective, part->dtype, call->op);
+}
+
+/* The part of an allgather as a move. */
 static weir_status move_one(const parts_call *call, const weir_part *part, const weiri_step *step)
 {
     weir_collective *collective = call->collective;
-    const uint32_t element = weir_dtype_bytes(part->dtype);
     weiri_move_args args;
     weir_collective_move *m = &args.move;
     memset(&args, 0, sizeof args);
     m->send = part->send;
     m->recv = part->recv;
     for (uint32_t k = 0; k < collective->size; k++) {
-        const weir_extent extent = part->extents[k];
-        m->pieces[k].send.bytes = part->extents[collective->rank].count * element;
-        m->pieces[k].recv.at = extent.at * element;
-        m->pieces[k].recv.bytes = extent.count * element;
+        m->pieces[k].send.bytes = piece_of(part, collective->rank).bytes;
+        m->pieces[k].recv = piece_of(part, k);
         m->most = m->pieces[k].recv.bytes > m->most ? m->pieces[k].recv.bytes : m->most;
     }
+    m->peer_recv_at = m->pieces[collective->rank].recv.at;
     return weiri_local_move(collective, step, &args);
+}
+
+/* The part of a reduce_scatter by packets or lines. */
+static weir_status reduce_one(const parts_call *call, const weir_part *part, const weiri_step *step)
+{
+    weir_collective *collective = call->collective;
+    weiri_uneven_args args;
+    memset(&args, 0, sizeof args);
+    args.reduce.send = part->send;
+    args.reduce.recv = part->recv;
+    for (uint32_t k = 0; k < collective->size; k++) {
+        args.extents[k] = piece_of(part, k);
+    }
+    return weiri_local_uneven(collective, step, &args);
+}
+
+/* The same directly out of the ranks' memory. */
+static weir_status pull_one(const parts_call *call, const weir_part *part, const weiri_step *step)
+{
+    const weir_collective_piece own = piece_of(part, call->collective->rank);
+    weiri_reduce_args args;
+    memset(&args, 0, sizeof args);
+    args.reduce.recv = part->recv;
+    return weiri_local_pull(call->collective, step, part->send, &own, &args);
+}
+
+/* Launches the only part of a launch. */
+static weir_status run_one(const parts_call *call, const weir_part *part, weiri_step *step)
+{
+    step->dtype = (uint32_t)part->dtype;
+    step->op = (uint32_t)call->op;
+    return !call->joins         ? move_one(call, part, step)
+           : step->send != NULL ? pull_one(call, part, step)
+                                : reduce_one(call, part, step);
 }
 
 /* Launches the parts from `first` on; sets *end to the first part that is left. */
@@ -384,6 +470,7 @@ static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
     weiri_parts_args args;
     weir_collective_form form;
     weir_shape shape;
+    weiri_step step = { .call = call_of(call), .count = call->digest, .stream = call->stream };
     uint64_t where = 0;
     uint32_t root = 0;
     *end = fill(call, first, false, &args.parts);
@@ -394,28 +481,29 @@ static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
             *end = fill(call, first, false, &args.parts);
         }
     }
-    const weiri_team_memory *memory = find_memory(call, first, *end, &where);
-    const weir_status status = choose(call, &args.parts, memory != NULL, &form, &shape);
+    const weir_part *only = only_part(call, first, &args.parts);
+    find_registered(call, first, *end, only, &step, &where);
+    const weir_status status = choose(call, &args.parts, only, &step, &form, &shape);
     if (status != WEIR_OK) {
         return status;
     }
     if ((!call->joins || form == WEIR_FORM_SLOTS) && call->collective->device.ranks >= WEIRI_RELAY_RANKS) {
-        const weir_part *only = only_extent(call, first, *end, &root);
-        if (only != NULL) {
-            return run_alone(call, only, root);
+        const weir_part *extent = only_extent(call, first, *end, &root);
+        if (extent != NULL) {
+            return run_alone(call, extent, root);
         }
     }
-    weiri_step step = {
-        .call = call_of(call),
-        .count = call->digest,
-        .threads = shape.threads,
-        .recv = form == WEIR_FORM_SLOTS && call->collective->device.ranks > 1 ? memory : NULL,
-        .stream = call->stream,
-    };
+    step.threads = shape.threads;
     step.call.form = (uint32_t)form;
     step.call.blocks = shape.blocks;
-    if (!call->joins && args.parts.count == 1 && form != WEIR_FORM_SLOTS) {
-        return move_one(call, first_filled(call, first), &step);
+    if (form != WEIR_FORM_SLOTS || call->collective->device.ranks == 1) {
+        step.recv = NULL;
+    }
+    if (!weiri_local_pulls(&step, args.parts.most)) {
+        step.send = NULL;
+    }
+    if (only != NULL && (step.send != NULL || runs_alone(call, only, form))) {
+        return run_one(call, only, &step);
     }
     args.parts.what.where = where;
     return weiri_local_parts(call->collective, &step, &args);

@@ -39,8 +39,7 @@ const weiri_team_memory *weiri_plan_registered(const weir_collective *collective
     return NULL;
 }
 
-/* Whether a reduction may read and write registered memory. */
-static bool reduces_registered(const weir_collective *collective, uint32_t kind)
+bool weiri_plan_reduces_registered(const weir_collective *collective, uint32_t kind)
 {
     const uint32_t limit = weiri_choice_limit(collective);
     return kind != WEIR_REDUCE && (collective->device.ranks == PULL_RANKS ||
@@ -84,7 +83,7 @@ static weiri_work work_of(const weir_collective *collective, const weir_collecti
         step->recv = weiri_plan_registered(collective, q->recv, work.bytes);
         work.zero_copy = step->recv != NULL;
         work.copies = (step->recv != NULL || work.bytes == 0) && !work.in_place;
-    } else if (reduces_registered(collective, q->kind)) {
+    } else if (weiri_plan_reduces_registered(collective, q->kind)) {
         step->send = weiri_plan_registered(collective, q->send, work.bytes);
         step->recv = one ? weiri_plan_registered(collective, q->recv, work.bytes) : NULL;
         work.zero_copy = step->send != NULL && (!one || step->recv != NULL);
@@ -109,8 +108,8 @@ static bool gains_by_mapping(const weir_collective *collective, const char *name
     const uint32_t ranks = collective->device.ranks;
     const bool moves = q->kind == WEIR_ALLGATHER || (q->kind == WEIR_ALL_TO_ALL && !work->in_place) ||
                        (q->kind == WEIR_BROADCAST && ranks < WEIRI_RELAY_RANKS);
-    const bool can =
-        moves || (reduces(q) && weiri_choice_limit(collective) != 0 && reduces_registered(collective, q->kind));
+    const bool can = moves || (reduces(q) && weiri_choice_limit(collective) != 0 &&
+                               weiri_plan_reduces_registered(collective, q->kind));
     weiri_work direct = *work;
     weir_collective_form form = collective->form;
     weir_shape shape;
