@@ -478,6 +478,32 @@ void many_parts(weirt_rank *rank)
     bench_close(&b);
 }
 
+// Parts that fill the room for lines but for less than the padding: each part begins a line. If the padding does not
+// fit, the call goes by slots.
+void full_lines(weirt_rank *rank)
+{
+    const Setting *s = static_cast<const Setting *>(rank->arg);
+    constexpr uint64_t n = 40;
+    Bench b;
+    bool fine = open(rank, *s, &b);
+    const uint64_t room = fine ? b.collective->now->line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA : 0;
+    WEIRT_EXPECT(rank, !fine || (room > n * 240 && 3 * room <= memory_bytes(*s)));
+    for (uint32_t turn = 0; turn < 4 && fine; turn++) {
+        const uint64_t lines = room / WEIR_LINE_DATA / n;
+        Case c = { turn % 2 != 0, WEIR_SUM, false, {} };
+        for (uint64_t i = 0; i < n; i++) {
+            Part part = { WEIR_U8, 0, false, turn * n + i, {} };
+            const uint64_t bytes = turn < 2 ? lines * WEIR_LINE_DATA - 8 : room / n / 16 * 16;
+            for (uint32_t k = 0; k < rank->size; k++) {
+                part.extents.push_back({ k * bytes, bytes });
+            }
+            c.parts.push_back(part);
+        }
+        fine = run_case(&b, c, 0, turn);
+    }
+    bench_close(&b);
+}
+
 // A part with one extent of several MiB. If the extent is long enough, its rest is a launch by itself: a broadcast or a
 // reduce.
 void long_extents(weirt_rank *rank)
@@ -759,6 +785,11 @@ TEST_P(CollectiveParts, ManyParts)
 {
     run_all(stage(), { 3, 8 }, many_parts, { WEIR_FORM_AUTO, 1, 1, false, 0, 0, 400 });
     run_all(stage(), { 2 }, many_parts, { WEIR_FORM_AUTO, 1, 1, false, 0, 0, 100000 });
+}
+
+TEST_P(CollectiveParts, ManyPartsFillLines)
+{
+    run_all(stage(), { 3, 2 }, full_lines, { WEIR_FORM_LINES, 2, 1, false, 0, 0, 40000 });
 }
 
 TEST_P(CollectiveParts, OffsetsOfMoreThan32Bits)

@@ -332,6 +332,8 @@ template <uint32_t N> struct AnyCalls {
     {
         const Call &call = of(r, number);
         const bool joins = call.kind == REDUCE_PARTS;
+        const uint32_t unit = call.form == LINES ? WEIR_LINE_BYTES : WEIR_PARTS_UNIT;
+        const uint32_t data = weir_parts_data(unit);
         weir_collective_parts d = {};
         d.what = what_of(call, number);
         d.base = reinterpret_cast<char *>(out[r]);
@@ -346,9 +348,9 @@ template <uint32_t N> struct AnyCalls {
             row[1] = reinterpret_cast<uintptr_t>(out[r] + part * PART);
             for (uint32_t k = 0; k < N; k++) {
                 const uint64_t bytes = 8 * call.extents[part][k];
-                const uint64_t room = (bytes + WEIR_PARTS_UNIT - 1) / WEIR_PARTS_UNIT * WEIR_PARTS_UNIT;
-                row[2 + k] = before(call, part, k) << 32 | (d.of[k].bytes + room - bytes);
-                d.of[k].bytes += room;
+                const uint64_t units = (bytes + data - 1) / data;
+                row[2 + k] = before(call, part, k) << 32 | (d.of[k].bytes + units * data - bytes);
+                d.of[k].bytes += units * unit;
             }
         }
         for (uint32_t k = 0; k < N; k++) {
@@ -357,7 +359,9 @@ template <uint32_t N> struct AnyCalls {
             d.peer_recv[k] = call.form == REGISTERED ? reinterpret_cast<char *>(out[k]) : nullptr;
         }
         if (call.form == LINES) {
-            return weir_collective_parts_lines(&collective[r], &d, joins, grid);
+            return takes_own(r, number) // the kernel for any type, or the one for its type
+                       ? weir_collective_parts_lines(&collective[r], &d, joins, WEIR_PARTS_ANY_TYPE, WEIR_SUM, grid)
+                       : weir_collective_parts_lines(&collective[r], &d, joins, WEIR_U64, WEIR_SUM, grid);
         }
         if (call.form == PACKETS) {
             return weir_collective_parts_packets(&collective[r], &d, joins, grid);

@@ -156,7 +156,7 @@ TEST(CollectiveShape, BlocksForTwoRanksFitTheirLines)
         EXPECT_EQ(shape.blocks, row.limit) << row.kind << " of " << row.kib;
         EXPECT_EQ(shape.threads, row.threads) << row.kind << " of " << row.kib;
         weiri_work parts = work_of(row.kind, row.kib << 10, row.kib << 9);
-        parts.of_parts = true;
+        parts.parts = WEIRI_PARTS_MANY;
         EXPECT_LE(choose(&c, parts, WEIR_FORM_LINES).threads, 384u);
     }
 }
@@ -208,6 +208,35 @@ weir_collective_form form_for(const weir_collective *c, weiri_work work)
     work.device = &c->device;
     EXPECT_EQ(weiri_choose(c, &work, "test", &form, &shape), WEIR_OK);
     return form;
+}
+
+// Parts between two ranks go by lines up to a number of KiB for each block that depends on their kind, among more
+// further. Lines need room for padding.
+TEST(CollectiveShape, PartsGoByLinesUpToABound)
+{
+    const struct {
+        uint32_t parts;
+        uint64_t kib;
+    } rows[] = { { WEIRI_PARTS_MANY, 250 }, { WEIRI_PARTS_ONE, 150 }, { WEIRI_PARTS_MISALIGNED, 1024 } };
+    for (const auto &row : rows) {
+        for (const weir_collective_kind kind : { WEIR_REDUCE_SCATTER, WEIR_ALLGATHER }) {
+            for (const uint64_t more : { 0, 1 }) {
+                weir_collective c = make(132, 2, false);
+                c.limited = true;
+                c.sm_limit = 4;
+                const uint64_t bytes = 4 * (row.kib + more) << 10;
+                weiri_work work = work_of(kind, bytes, bytes / 2);
+                work.parts = row.parts;
+                EXPECT_EQ(form_for(&c, work), more == 0 ? WEIR_FORM_LINES : WEIR_FORM_SLOTS) << kind << " " << row.kib;
+                work.padding = c.device.line_room;
+                EXPECT_NE(form_for(&c, work), WEIR_FORM_LINES);
+                c.device.ranks = 4;
+                work = work_of(kind, 4 * 280 << 10, 280 << 10);
+                work.parts = row.parts;
+                EXPECT_EQ(form_for(&c, work), WEIR_FORM_LINES);
+            }
+        }
+    }
 }
 
 weir_collective_form form_of(const weir_collective *c, uint64_t bytes)

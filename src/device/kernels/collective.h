@@ -100,8 +100,9 @@ enum {
 };
 extern const weir_kernel *const weiri_collective_kernels[];
 
-/* Parts: without and with a reduction, each by packets, lines and slots; and sums of one type by slots, of data that is
- * aligned, and that is not, without and with a factor. The types have the same order in all four groups. */
+/* Parts: without and with a reduction, each by packets, lines and slots; sums of one type by slots, of data that is
+ * aligned, and that is not, without and with a factor; and the same by lines. The types have the same order in all
+ * groups. */
 enum {
     WEIRI_PARTS_GATHER_PACKETS,
     WEIRI_PARTS_GATHER_LINES,
@@ -120,7 +121,13 @@ enum {
     WEIRI_PARTS_SCALED_F32,
     WEIRI_PARTS_SCALED_ALIGN_F16,
     WEIRI_PARTS_SCALED_ALIGN_BF16,
-    WEIRI_PARTS_SCALED_ALIGN_F32
+    WEIRI_PARTS_SCALED_ALIGN_F32,
+    WEIRI_PARTS_LINES_F16,
+    WEIRI_PARTS_LINES_BF16,
+    WEIRI_PARTS_LINES_F32,
+    WEIRI_PARTS_SCALED_LINES_F16,
+    WEIRI_PARTS_SCALED_LINES_BF16,
+    WEIRI_PARTS_SCALED_LINES_F32
 };
 extern const weir_kernel *const weiri_collective_parts_kernels[];
 

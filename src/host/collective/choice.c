@@ -74,13 +74,13 @@ bool weiri_choice_at_once(const weir_collective *collective, const weiri_work *w
 /* Most bytes from one rank to another by lines. */
 static uint64_t line_piece(const weir_collective *collective, const weiri_work *work)
 {
-    return weiri_choice_at_once(collective, work) ? work->bytes : work->piece;
+    return weiri_choice_at_once(collective, work) ? work->bytes : work->piece + work->padding;
 }
 
 /* Whether two ranks carry out the operation by kernels of their own if it goes by lines, as it can. */
 static bool is_for_two(const weir_collective *collective, const weiri_work *work)
 {
-    return collective->device.ranks == 2 && !work->of_parts &&
+    return collective->device.ranks == 2 && work->parts == WEIRI_PARTS_NONE &&
            (work->kind == WEIR_ALLREDUCE
                 ? weiri_choice_at_once(collective, work)
                 : (EACH_RECEIVES >> work->kind & 1) != 0 && has_lines(collective, work, work->piece));
@@ -148,9 +148,9 @@ static uint64_t most_for_two(uint32_t limit, uint32_t kind, bool sums)
  *
  * By 20, 24, 28 and 32 blocks of four ranks reduce_scatters of 4 and 16 MiB (2026-11-27) place it near 140.
  *
- * Reduce_scatters of parts between two took the same time at 75, 88, 115 and 117 KiB for each of 8, 16, 24 and 32
- * blocks (2026-11-28), parts of even shares, and one whose ranks have 1 and 2 shares at 128, 128, 180 and 140. Results
- * that are misaligned take longer by slots.
+ * Parts between two (2026-11-30, docs/data/parts-bounds-2xh200.csv): 64 parts took the same time near 300 KiB for each
+ * of 8 blocks, and near 240 for each of 24; one misaligned part at 190, 165, 170 and 135 KiB for each of 8, 16, 24 and
+ * 32. Joins of misaligned results are slow by slots: lines were faster wherever they have room.
  *
  * A broadcast among four took the same time by lines and by slots at 340, 300, 500 and 450 KiB for each of 8, 16, 24
  * and 32 blocks, and in registered memory at 140, 200, 390 and 360 (2026-11-26). */
@@ -169,12 +169,15 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
     const bool many = work->kind == WEIR_REDUCE_SCATTER && !pair && limit > 16;
     const uint64_t reduced = many ? 140 : least + (pair ? limit / 2 : 2 * (uint64_t)limit);
     const uint64_t moved = work->kind == WEIR_ALLGATHER ? 70 : 200;
+    static const uint64_t of_parts[] = {
+        [WEIRI_PARTS_MANY] = 250, [WEIRI_PARTS_MISALIGNED] = 1024, [WEIRI_PARTS_ONE] = 150
+    };
     const uint64_t passed = (zero_copy ? 60 : 200) + 10 * (uint64_t)limit;
-    const uint64_t joined = work->aligned_parts && pair ? 120 : 300;
-    const uint64_t most = passes_on(collective, work) ? passed
-                          : zero_copy                 ? (twice ? reduced : moved)
-                          : twice                     ? joined
-                                                      : 600;
+    const uint64_t most = passes_on(collective, work)               ? passed
+                          : zero_copy                               ? (twice ? reduced : moved)
+                          : pair && work->parts != WEIRI_PARTS_NONE ? of_parts[work->parts]
+                          : twice                                   ? 300
+                                                                    : 600;
     return work->bytes > limit * (most << 10);
 }
 

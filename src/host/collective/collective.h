@@ -322,18 +322,26 @@ weir_status weiri_plan_describe(const weir_collective *collective, const char *n
 /* From here on other ranks help the root of a broadcast or a reduce: they pass data on, or join it. */
 #define WEIRI_RELAY_RANKS 3u
 
+/* Kinds of operations on parts. */
+enum {
+    WEIRI_PARTS_NONE,       /* another operation, or one part that goes like an even one */
+    WEIRI_PARTS_MANY,       /* kernels look parts up */
+    WEIRI_PARTS_MISALIGNED, /* the same in a reduce_scatter whose results are likely misaligned */
+    WEIRI_PARTS_ONE         /* one part whose extents are not multiples of 8 bytes */
+};
+
 /* The input of a choice. */
 typedef struct weiri_work {
     uint32_t kind;
-    uint64_t bytes;     /* of all data */
-    uint64_t piece;     /* most bytes from one rank to another; 0 if everything goes at once */
-    bool zero_copy;     /* by slots the data goes directly between buffers of users */
-    bool alone;         /* each block has a multiprocessor to itself, as in a user's kernel of unknown needs */
-    bool copies;        /* copy engines can carry it out */
-    bool in_place;      /* an all_to_all receives where it sends */
-    bool sums;          /* directly between buffers of two ranks it has the kernel for sums, if it is aligned */
-    bool of_parts;      /* an operation on parts, which has kernels of its own */
-    bool aligned_parts; /* a reduce_scatter of parts, whose results are likely aligned */
+    uint64_t bytes;   /* of all data */
+    uint64_t piece;   /* most bytes from one rank to another; 0 if everything goes at once */
+    uint64_t padding; /* most bytes that lines of several parts add, because each part begins a line */
+    bool zero_copy;   /* by slots the data goes directly between buffers of users */
+    bool alone;       /* each block has a multiprocessor to itself, as in a user's kernel of unknown needs */
+    bool copies;      /* copy engines can carry it out */
+    bool in_place;    /* an all_to_all receives where it sends */
+    bool sums;        /* directly between buffers of two ranks it has the kernel for sums, if it is aligned */
+    uint32_t parts;   /* an operation on parts: WEIRI_PARTS_... */
     const weir_dev_collective *device; /* the handle whose rooms and slots it uses; NULL: weir_collective.now */
 } weiri_work;
 

@@ -285,7 +285,7 @@ static bool aligns(const weir_collective_parts *p, uint32_t rank, uint32_t ranks
     uint64_t misaligned = 0;
     uint64_t others = 0;
     for (uint32_t i = 0; i < p->count; i++) {
-        const weir_parts_piece piece = weir_parts_piece_of(p, i, rank, 1);
+        const weir_parts_piece piece = weir_parts_piece_of(p, i, rank, 1, WEIR_PARTS_UNIT);
         const bool sends = ((uintptr_t)piece.send & (WEIR_PARTS_UNIT - 1)) == 0;
         const bool receives = ((uintptr_t)piece.recv & (WEIR_PARTS_UNIT - 1)) == 0;
         misaligned += !sends && receives ? piece.bytes : 0;
@@ -296,18 +296,23 @@ static bool aligns(const weir_collective_parts *p, uint32_t rank, uint32_t ranks
     return ranks > 1 && misaligned > p->of[rank].bytes / 2 && others < p->of[rank].bytes;
 }
 
-/* The kernel that joins the parts by slots. */
-static uint32_t joining_kernel(const weir_collective *collective, const weir_collective_parts *p)
+/* The kernel that joins the parts by lines or slots. */
+static uint32_t joining_kernel(const weir_collective *collective, const weir_collective_parts *p, uint32_t form)
 {
-    static const uint32_t sums[] = { [WEIRI_SUM_F32] = WEIRI_PARTS_SUM_F32,
-                                     [WEIRI_SUM_F16] = WEIRI_PARTS_SUM_F16,
-                                     [WEIRI_SUM_BF16] = WEIRI_PARTS_SUM_BF16 };
+    static const uint32_t sums[] = { [WEIRI_SUM_F32] = WEIRI_PARTS_SUM_F32 - WEIRI_PARTS_SUM_F16,
+                                     [WEIRI_SUM_F16] = 0,
+                                     [WEIRI_SUM_BF16] = WEIRI_PARTS_SUM_BF16 - WEIRI_PARTS_SUM_F16 };
     const bool scaled = scales(collective, p->dtype, p->op);
-    if (!weiri_launch_has_sums(collective, p->dtype, p->op)) {
-        return WEIRI_PARTS_REDUCE_SLOTS;
+    if (form == WEIR_FORM_PACKETS || !weiri_launch_has_sums(collective, p->dtype, p->op)) {
+        return form == WEIR_FORM_PACKETS ? WEIRI_PARTS_REDUCE_PACKETS
+               : form == WEIR_FORM_LINES ? WEIRI_PARTS_REDUCE_LINES
+                                         : WEIRI_PARTS_REDUCE_SLOTS;
+    }
+    if (form == WEIR_FORM_LINES) {
+        return sums[sum_type(p->dtype)] + (scaled ? WEIRI_PARTS_SCALED_LINES_F16 : WEIRI_PARTS_LINES_F16);
     }
     const bool misaligned = aligns(p, collective->device.rank, collective->device.ranks);
-    return sums[sum_type(p->dtype)] + (misaligned ? WEIRI_PARTS_ALIGN_F16 - WEIRI_PARTS_SUM_F16 : 0) +
+    return sums[sum_type(p->dtype)] + (misaligned ? WEIRI_PARTS_ALIGN_F16 : WEIRI_PARTS_SUM_F16) +
            (scaled ? WEIRI_PARTS_SCALED_F16 - WEIRI_PARTS_SUM_F16 : 0);
 }
 
@@ -316,11 +321,9 @@ weir_status weiri_launch_parts(const weir_collective *collective, const weiri_st
     static const uint32_t gathers[] = { [WEIR_FORM_PACKETS] = WEIRI_PARTS_GATHER_PACKETS,
                                         [WEIR_FORM_LINES] = WEIRI_PARTS_GATHER_LINES,
                                         [WEIR_FORM_SLOTS] = WEIRI_PARTS_GATHER_SLOTS };
-    const uint32_t joining[] = { [WEIR_FORM_PACKETS] = WEIRI_PARTS_REDUCE_PACKETS,
-                                 [WEIR_FORM_LINES] = WEIRI_PARTS_REDUCE_LINES,
-                                 [WEIR_FORM_SLOTS] = joining_kernel(collective, &args->parts) };
     const bool joins = step->call.kind == WEIRI_REDUCE_SCATTER_PARTS;
-    const uint32_t kernel = (joins ? joining : gathers)[step->call.form];
+    const uint32_t kernel =
+        joins ? joining_kernel(collective, &args->parts, step->call.form) : gathers[step->call.form];
     set_handle(collective, collective->now, &args->parts.what, &args->collective);
     args->collective.lives = lives_of(collective, step, &args->parts.what);
     set_share(args->parts.op, &args->collective);

@@ -155,10 +155,11 @@ static weiri_call call_of(const parts_call *call)
 
 /* ---- launches -------------------------------------------------------------------------------------------------- */
 
-/* Bytes of `count` elements in a sequence. */
-static uint64_t room_of(uint64_t count, uint32_t element)
+/* Bytes of a sequence that `bytes` bytes of a part take. */
+static uint64_t room_of(uint64_t bytes, uint32_t unit)
 {
-    return (count * element + WEIR_PARTS_UNIT - 1) / WEIR_PARTS_UNIT * WEIR_PARTS_UNIT;
+    const uint32_t data = weir_parts_data(unit);
+    return (bytes + data - 1) / data * unit;
 }
 
 static bool is_empty(const weir_part *part, uint32_t ranks)
@@ -171,21 +172,21 @@ static bool is_empty(const weir_part *part, uint32_t ranks)
 }
 
 /* True if a narrow row can describe the part behind those of *p. */
-static bool is_narrow(const weir_collective_parts *p, const weir_part *part, uint32_t ranks)
+static bool is_narrow(const weir_collective_parts *p, const weir_part *part, uint32_t ranks, uint32_t unit)
 {
     for (uint32_t k = 0; k < ranks; k++) {
         const weir_extent extent = part->extents[k];
         if (extent.count != 0 && (extent.at > UINT32_MAX || p->of[k].bytes > UINT32_MAX)) {
             return false;
         }
-        if (p->of[k].bytes + room_of(extent.count, weir_dtype_bytes(part->dtype)) > UINT32_MAX) {
+        if (p->of[k].bytes + room_of(extent.count * weir_dtype_bytes(part->dtype), unit) > UINT32_MAX) {
             return false;
         }
     }
     return true;
 }
 
-static void add_row(weir_collective_parts *p, const weir_part *part, uint32_t ranks)
+static void add_row(weir_collective_parts *p, const weir_part *part, uint32_t ranks, uint32_t unit)
 {
     const uint32_t element = weir_dtype_bytes(part->dtype);
     uint64_t *row = p->words + (uint64_t)p->count * p->stride;
@@ -193,9 +194,9 @@ static void add_row(weir_collective_parts *p, const weir_part *part, uint32_t ra
     row[1] = (uintptr_t)part->recv;
     for (uint32_t k = 0; k < ranks; k++) {
         const weir_extent extent = part->extents[k];
-        const uint64_t room = room_of(extent.count, element);
+        const uint64_t room = room_of(extent.count * element, unit);
         const uint64_t at = extent.count != 0 ? extent.at : 0;
-        const uint64_t place = p->of[k].bytes + (room - extent.count * element);
+        const uint64_t place = p->of[k].bytes + (room / unit * weir_parts_data(unit) - extent.count * element);
         if (p->wide) {
             row[2 + 2 * k] = at;
             row[3 + 2 * k] = place;
@@ -216,15 +217,15 @@ static bool is_full(const weir_collective_parts *p)
 }
 
 /* Lets kernels guess the part of a byte where guesses are at most one part off, as among parts of equal size. */
-static void set_density(weir_collective_parts *p, uint32_t ranks)
+static void set_density(weir_collective_parts *p, uint32_t ranks, uint32_t unit)
 {
     for (uint32_t k = 0; k < ranks; k++) {
         const uint64_t bytes = p->of[k].bytes;
-        p->of[k].density = bytes != 0 && !p->wide ? (float)p->count / (float)(bytes / WEIR_PARTS_UNIT) : 0;
+        p->of[k].density = bytes != 0 && !p->wide ? (float)p->count / (float)(bytes / unit) : 0;
         for (uint32_t i = 0; i < p->count; i++) {
-            const uint64_t end = i + 1 < p->count ? weir_parts_begin(p, i + 1, k) : bytes;
-            const uint32_t least = weir_parts_guess(p, k, weir_parts_begin(p, i, k));
-            const uint32_t most = end != 0 ? weir_parts_guess(p, k, end - 1) : 0;
+            const uint64_t end = i + 1 < p->count ? weir_parts_begin(p, i + 1, k, unit) : bytes;
+            const uint32_t least = weir_parts_guess(p, k, weir_parts_begin(p, i, k, unit), unit);
+            const uint32_t most = end != 0 ? weir_parts_guess(p, k, end - 1, unit) : 0;
             if (least + 1 < i || most > i + 1) {
                 p->of[k].density = 0;
                 break;
@@ -233,8 +234,9 @@ static void set_density(weir_collective_parts *p, uint32_t ranks)
     }
 }
 
-/* Describes the parts from `first` on, as many as fit. Returns the first part that does not. */
-static uint32_t fill(const parts_call *call, uint32_t first, bool wide, weir_collective_parts *p)
+/* Describes the parts from `first` on, as many as fit, in sequences of this unit. Returns the first part that does not
+ * fit. */
+static uint32_t fill(const parts_call *call, uint32_t first, bool wide, uint32_t unit, weir_collective_parts *p)
 {
     const uint32_t ranks = call->collective->device.ranks;
     memset(p, 0, sizeof *p);
@@ -247,12 +249,12 @@ static uint32_t fill(const parts_call *call, uint32_t first, bool wide, weir_col
         if (is_empty(part, ranks)) {
             continue;
         }
-        if (is_full(p) || (!wide && !is_narrow(p, part, ranks))) {
+        if (is_full(p) || (!wide && !is_narrow(p, part, ranks, unit))) {
             break;
         }
-        add_row(p, part, ranks);
+        add_row(p, part, ranks, unit);
     }
-    set_density(p, ranks);
+    set_density(p, ranks, unit);
     return i;
 }
 
@@ -278,19 +280,6 @@ static const weiri_team_memory *find_memory(const parts_call *call, uint32_t fir
         }
     }
     return all;
-}
-
-/* Whether the results of a launch are aligned if those of each part lie behind those of the one before: all ranks
- * answer the same. */
-static bool are_aligned(const weir_collective_parts *p, uint32_t ranks)
-{
-    bool aligned = true;
-    for (uint32_t i = 0; i < p->count && p->count > 1; i++) {
-        for (uint32_t k = 0; k < ranks; k++) {
-            aligned = aligned && weir_parts_place(p, i, k) % WEIR_PARTS_UNIT == 0; /* no bytes up to the next part */
-        }
-    }
-    return aligned;
 }
 
 /* The only part with elements of a launch that begins with part `first`, or NULL. */
@@ -328,6 +317,29 @@ static void find_registered(const parts_call *call, uint32_t first, uint32_t end
     }
 }
 
+/* Whether the results of a launch are aligned if those of each part lie behind those of the one before: all ranks
+ * answer the same. */
+static bool are_aligned(const weir_collective_parts *p, uint32_t ranks)
+{
+    bool aligned = true;
+    for (uint32_t i = 0; i < p->count; i++) {
+        for (uint32_t k = 0; k < ranks; k++) {
+            aligned = aligned && weir_parts_place(p, i, k) % WEIR_PARTS_UNIT == 0; /* no bytes up to the next part */
+        }
+    }
+    return aligned;
+}
+
+/* The kind of a launch for its choice. `alone`: kernels for one part carry out its only part, `only`. */
+static uint32_t kind_of(const parts_call *call, const weir_collective_parts *p, const weir_part *only, bool alone)
+{
+    const uint32_t ranks = call->collective->device.ranks;
+    if (alone) {
+        return is_aligned(only, ranks, 8) ? WEIRI_PARTS_NONE : WEIRI_PARTS_ONE;
+    }
+    return call->joins && !are_aligned(p, ranks) ? WEIRI_PARTS_MISALIGNED : WEIRI_PARTS_MANY;
+}
+
 /* Chooses form and shape as for the even operation whose parts are all as long as the longest sequence. Lets the
  * staging grow before. */
 static weir_status choose(const parts_call *call, const weir_collective_parts *p, const weir_part *only,
@@ -339,10 +351,10 @@ static weir_status choose(const parts_call *call, const weir_collective_parts *p
         .kind = call->joins ? WEIR_REDUCE_SCATTER : WEIR_ALLGATHER,
         .bytes = p->most * collective->device.ranks,
         .piece = p->most,
+        .padding = p->count > 1 ? (uint64_t)p->count * WEIR_LINE_DATA : 0,
         .zero_copy = step->send != NULL || step->recv != NULL,
         .sums = sums,
-        .of_parts = only == NULL || (call->joins && !sums) || !is_aligned(only, collective->device.ranks, 8),
-        .aligned_parts = call->joins && are_aligned(p, collective->device.ranks),
+        .parts = kind_of(call, p, only, only != NULL && (sums || !call->joins)),
     };
     const weir_status grown = weiri_grow_for(collective, call->name, &work, call->stream);
     return grown == WEIR_OK ? weiri_choose_step(collective, &work, call->name, true, form, shape) : grown;
@@ -473,12 +485,12 @@ static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
     weiri_step step = { .call = call_of(call), .count = call->digest, .stream = call->stream };
     uint64_t where = 0;
     uint32_t root = 0;
-    *end = fill(call, first, false, &args.parts);
+    *end = fill(call, first, false, WEIR_PARTS_UNIT, &args.parts);
     if (*end < call->n && !is_full(&args.parts)) {
         const uint32_t narrow = *end;
-        *end = fill(call, first, true, &args.parts);
+        *end = fill(call, first, true, WEIR_PARTS_UNIT, &args.parts);
         if (*end < narrow) {
-            *end = fill(call, first, false, &args.parts);
+            *end = fill(call, first, false, WEIR_PARTS_UNIT, &args.parts);
         }
     }
     const weir_part *only = only_part(call, first, &args.parts);
@@ -504,6 +516,9 @@ static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
     }
     if (only != NULL && (step.send != NULL || runs_alone(call, only, form))) {
         return run_one(call, only, &step);
+    }
+    if (form == WEIR_FORM_LINES) { /* far less data than narrow rows can describe, so the same parts fit */
+        (void)fill(call, first, args.parts.wide != 0, WEIR_LINE_BYTES, &args.parts);
     }
     args.parts.what.where = where;
     return weiri_local_parts(call->collective, &step, &args);
@@ -536,7 +551,7 @@ static uint64_t find_cut(const parts_call *call)
     uint64_t bytes[WEIR_COLLECTIVE_RANKS];
     uint64_t longest = 0;
     for (uint32_t k = 0; k < ranks; k++) {
-        bytes[k] = room_of(call->parts->extents[k].count, element);
+        bytes[k] = room_of(call->parts->extents[k].count * element, WEIR_PARTS_UNIT);
         longest = bytes[k] > longest ? bytes[k] : longest;
     }
     uint64_t cut = longest;

@@ -1,16 +1,18 @@
 /* weir/device/impl/collective_parts.h - allgather and reduce_scatter of many parts of uneven sizes in one call.
  *
  * A part has an extent for each rank. The sequence of rank k is the elements of extent k of all parts, one part after
- * the other. The elements of each part begin at a multiple of 16 bytes of the sequence. An allgather brings the
- * sequence of each rank to all others. A reduce_scatter brings each rank's data for the sequence of rank k to rank k,
- * which joins it. Packets and slots carry sequences, whatever the number of parts: the threads of a grid or of a block
- * divide a sequence among them, and find the part of a place by the beginnings of the parts. */
+ * the other. The elements of each part begin at a multiple of the launch's unit in the sequence: 16 bytes, or by lines
+ * a line of 128, of which 120 are data. An allgather brings the sequence of each rank to all others. A reduce_scatter
+ * brings each rank's data for the sequence of rank k to rank k, which joins it. Packets and slots carry sequences,
+ * whatever the number of parts: the threads of a grid or of a block divide a sequence among them, and find the part of
+ * a place by the beginnings of the parts. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_PARTS_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_PARTS_H
 
 #include "weir/device/impl/collective_slots.h"
 
-#define WEIR_PARTS_MOST 104u /* parts of a launch, and words of their rows */
+#define WEIR_PARTS_MOST 104u     /* parts of a launch, and words of their rows */
+#define WEIR_PARTS_STEP_MOST 64u /* the highest power of two below */
 #define WEIR_PARTS_WORDS 416u
 #define WEIR_PARTS_UNIT 16u
 
@@ -24,8 +26,9 @@ typedef struct weir_parts_sequence {
 } weir_parts_sequence;
 
 /* The parts of a launch. The row of a part has `stride` words: send; recv; and for each rank the first element of its
- * extent and the place of the part in its sequence. The place is the first byte, plus the bytes that follow the
- * elements up to the next part, which are fewer than 16. Both numbers are one word, or two if the launch is `wide`. */
+ * extent and the place of the part in its sequence. The place is the first byte, plus the bytes of data
+ * that would fit behind the elements up to the next part, which are fewer than a unit's. Both numbers are one word, or
+ * two if the launch is `wide`. Functions that look a part up take the unit as a constant. */
 typedef struct weir_collective_parts {
     uint32_t count;
     uint32_t stride;
@@ -66,22 +69,30 @@ WEIR_FN uint64_t weir_parts_place(const weir_collective_parts *p, uint32_t part,
     return p->wide ? row[2 * rank + 1] : (uint32_t)row[rank];
 }
 
-WEIR_FN uint64_t weir_parts_begin(const weir_collective_parts *p, uint32_t part, uint32_t rank)
+WEIR_FN uint64_t weir_parts_begin(const weir_collective_parts *p, uint32_t part, uint32_t rank, uint32_t unit)
 {
-    return weir_parts_place(p, part, rank) / WEIR_PARTS_UNIT * WEIR_PARTS_UNIT;
+    return weir_parts_place(p, part, rank) / unit * unit;
 }
 
+WEIR_FN uint64_t weir_parts_end(const weir_collective_parts *p, uint32_t part, uint32_t rank, uint32_t unit)
+{
+    return part + 1 < p->count ? weir_parts_begin(p, part + 1, rank, unit) : p->of[rank].bytes;
+}
+
+/* Bytes of data of a unit. */
+WEIR_FN uint32_t weir_parts_data(uint32_t unit) { return unit == WEIR_LINE_BYTES ? WEIR_LINE_DATA : unit; }
+
 /* With `joins` the extents lie in send, otherwise in recv. */
-WEIR_FN weir_parts_piece weir_parts_piece_of(const weir_collective_parts *p, uint32_t part, uint32_t rank, int joins)
+WEIR_FN weir_parts_piece weir_parts_piece_of(const weir_collective_parts *p, uint32_t part, uint32_t rank, int joins,
+                                             uint32_t unit)
 {
     const uint64_t *row = p->words + (uint64_t)part * p->stride;
     const uint64_t place = weir_parts_place(p, part, rank);
     const uint64_t first = p->wide ? row[2 + 2 * rank] : row[2 + rank] >> 32;
-    const uint64_t end = part + 1 < p->count ? weir_parts_begin(p, part + 1, rank) : p->of[rank].bytes;
     weir_parts_piece piece;
     piece.dtype = weir_parts_dtype(p, part);
-    piece.begin = place / WEIR_PARTS_UNIT * WEIR_PARTS_UNIT;
-    piece.bytes = end - place;
+    piece.begin = place / unit * unit;
+    piece.bytes = (weir_parts_end(p, part, rank, unit) - piece.begin) / unit * weir_parts_data(unit) - place % unit;
     piece.send = (const char *)(uintptr_t)row[0];
     piece.recv = (char *)(uintptr_t)row[1];
     if (joins) {
@@ -93,40 +104,41 @@ WEIR_FN weir_parts_piece weir_parts_piece_of(const weir_collective_parts *p, uin
 }
 
 /* The part at byte `at` of a sequence: part `part` or one of the next. */
-WEIR_FN uint32_t weir_parts_forward(const weir_collective_parts *p, uint32_t rank, uint64_t at, uint32_t part)
+WEIR_FN uint32_t weir_parts_forward(const weir_collective_parts *p, uint32_t rank, uint64_t at, uint32_t part,
+                                    uint32_t unit)
 {
     WEIR_ROLLED
-    while (part + 1 < p->count && weir_parts_begin(p, part + 1, rank) <= at) {
+    while (part + 1 < p->count && weir_parts_begin(p, part + 1, rank, unit) <= at) {
         part++;
     }
     return part;
 }
 
 /* A likely part of byte `at`, which is below 4 GiB: wide launches have no guesses. */
-WEIR_FN uint32_t weir_parts_guess(const weir_collective_parts *p, uint32_t rank, uint64_t at)
+WEIR_FN uint32_t weir_parts_guess(const weir_collective_parts *p, uint32_t rank, uint64_t at, uint32_t unit)
 {
-    const uint32_t guess = (uint32_t)((float)(uint32_t)(at / WEIR_PARTS_UNIT) * p->of[rank].density);
+    const uint32_t guess = (uint32_t)((float)(uint32_t)(at / unit) * p->of[rank].density);
     return guess < p->count ? guess : p->count - 1;
 }
 
 /* The part at byte `at` of a sequence, which is longer. A look at a part takes a GPU up to 0.1 us: a search by halves
  * among 64 parts made an allgather of 1 MiB 3 us longer than one of one part. */
-WEIR_FN uint32_t weir_parts_find(const weir_collective_parts *p, uint32_t rank, uint64_t at)
+WEIR_FN uint32_t weir_parts_find(const weir_collective_parts *p, uint32_t rank, uint64_t at, uint32_t unit)
 {
     if (p->count > 1 && p->of[rank].density != 0) {
-        uint32_t near = weir_parts_guess(p, rank, at);
+        uint32_t near = weir_parts_guess(p, rank, at, unit);
         WEIR_ROLLED
-        while (weir_parts_begin(p, near, rank) > at) {
+        while (weir_parts_begin(p, near, rank, unit) > at) {
             near--;
         }
-        return weir_parts_forward(p, rank, at, near);
+        return weir_parts_forward(p, rank, at, near, unit);
     }
     uint32_t found = 0;
     uint32_t end = p->count;
     WEIR_ROLLED
     while (end - found > 1) {
         const uint32_t middle = found + (end - found) / 2;
-        if (weir_parts_begin(p, middle, rank) <= at) {
+        if (weir_parts_begin(p, middle, rank, unit) <= at) {
             found = middle;
         } else {
             end = middle;
@@ -137,11 +149,12 @@ WEIR_FN uint32_t weir_parts_find(const weir_collective_parts *p, uint32_t rank, 
 
 /* ---- packets ------------------------------------------------------------------------------------------------- */
 
-/* The piece of part `part` from word `word` of the sequence on. *left is 0 or less for a word without elements. */
-WEIR_FN weir_parts_piece weir_parts_piece_from(const weir_collective_parts *p, uint32_t part, uint32_t rank,
-                                               uint64_t word, int joins, int64_t *left)
+/* The piece at word `word` of a sequence, from there on. *left is 0 or less for a word without elements. */
+WEIR_FN weir_parts_piece weir_parts_at_word(const weir_collective_parts *p, uint32_t rank, uint64_t word, int joins,
+                                            int64_t *left)
 {
-    weir_parts_piece piece = weir_parts_piece_of(p, part, rank, joins);
+    const uint32_t part = weir_parts_find(p, rank, 8 * word, WEIR_PARTS_UNIT);
+    weir_parts_piece piece = weir_parts_piece_of(p, part, rank, joins, WEIR_PARTS_UNIT);
     const uint64_t skipped = 8 * word - piece.begin;
     *left = weir_left(piece.bytes, skipped);
     if (*left > 0) {
@@ -149,12 +162,6 @@ WEIR_FN weir_parts_piece weir_parts_piece_from(const weir_collective_parts *p, u
         piece.recv += skipped;
     }
     return piece;
-}
-
-WEIR_FN weir_parts_piece weir_parts_at_word(const weir_collective_parts *p, uint32_t rank, uint64_t word, int joins,
-                                            int64_t *left)
-{
-    return weir_parts_piece_from(p, weir_parts_find(p, rank, 8 * word), rank, word, joins, left);
 }
 
 /* Sends this rank's sequence to all others, and keeps it. */
@@ -383,10 +390,12 @@ enum { WEIR_PARTS_TO_SLOT, WEIR_PARTS_FROM_SLOT, WEIR_PARTS_KEEP, WEIR_PARTS_TO_
 WEIR_FN void weir_parts_copy(const weir_collective_parts *p, const weir_parts_range *range, int joins, int way,
                              char *there, weir_coop coop)
 {
-    uint32_t part = range->left > 0 ? weir_parts_find(p, range->rank, range->at) : p->count;
+    uint32_t part = range->left > 0 ? weir_parts_find(p, range->rank, range->at, WEIR_PARTS_UNIT) : p->count;
     WEIR_ROLLED
-    for (; part < p->count && weir_left(weir_parts_begin(p, part, range->rank), range->at) < range->left; part++) {
-        const weir_parts_piece piece = weir_parts_piece_of(p, part, range->rank, joins);
+    for (;
+         part < p->count && weir_left(weir_parts_begin(p, part, range->rank, WEIR_PARTS_UNIT), range->at) < range->left;
+         part++) {
+        const weir_parts_piece piece = weir_parts_piece_of(p, part, range->rank, joins, WEIR_PARTS_UNIT);
         uint64_t skip;
         uint64_t to;
         const int64_t bytes = weir_parts_shared(&piece, range, &skip, &to);
@@ -460,10 +469,12 @@ WEIR_FN void weir_parts_join_range(const weir_dev_collective *c, const weir_coll
     w.recv = NULL;
     w.place = 0;
     w.slot = 0;
-    uint32_t part = range->left > 0 ? weir_parts_find(p, range->rank, range->at) : p->count;
+    uint32_t part = range->left > 0 ? weir_parts_find(p, range->rank, range->at, WEIR_PARTS_UNIT) : p->count;
     WEIR_ROLLED
-    for (; part < p->count && weir_left(weir_parts_begin(p, part, range->rank), range->at) < range->left; part++) {
-        const weir_parts_piece piece = weir_parts_piece_of(p, part, range->rank, 1);
+    for (;
+         part < p->count && weir_left(weir_parts_begin(p, part, range->rank, WEIR_PARTS_UNIT), range->at) < range->left;
+         part++) {
+        const weir_parts_piece piece = weir_parts_piece_of(p, part, range->rank, 1, WEIR_PARTS_UNIT);
         uint64_t skip;
         uint64_t to;
         const int64_t bytes = weir_parts_shared(&piece, range, &skip, &to);
