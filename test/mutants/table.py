@@ -1822,7 +1822,7 @@ MUTANTS = [
     Mutant("two-room", HOST + "collective/choice.c", "weiri_choice_at_once", "work, work->bytes)", "work, work->piece)",
            "an allreduce at once has lines beyond the room for them",
            ["unit.CollectiveShape.TwoRanksHaveBoundsOfTheirOwn"]),
-    Mutant("two-parts", HOST + "collective/choice.c", "is_for_two", " && !work->of_parts", "",
+    Mutant("two-parts", HOST + "collective/choice.c", "is_for_two", " && work->parts == WEIRI_PARTS_NONE", "",
            "parts are launched with more threads than their kernel has",
            ["unit.CollectiveShape.BlocksForTwoRanksFitTheirLines"]),
     Mutant("two-unaligned", HOST + "collective/launch.c", "reduces_two", " | r->length | r->bytes) & 7) == 0", ") & 7) == 0",
