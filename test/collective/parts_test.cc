@@ -409,6 +409,23 @@ void aligned_extents(weirt_rank *rank)
     bench_close(&b);
 }
 
+// An empty extent lies anywhere, and on each rank elsewhere: it decides about nothing.
+void empty_extents(weirt_rank *rank)
+{
+    const Setting *s = static_cast<const Setting *>(rank->arg);
+    Bench b;
+    bool fine = open(rank, *s, &b);
+    for (uint32_t n = 0; n < 12 && fine; n++) {
+        Part part = { WEIR_F16, 0, n % 4 == 3, n, std::vector<weir_extent>(rank->size) };
+        for (uint32_t k = 0; k < rank->size; k++) {
+            part.extents[k] = { 96 * k, k == n % rank->size ? 0u : 96u };
+        }
+        part.extents[n % rank->size].at += rank->rank;
+        fine = run_case(&b, { n % 2 == 0, WEIR_SUM, false, { part } }, 0, n);
+    }
+    bench_close(&b);
+}
+
 // Every type and operation, in two parts of that type and one of another.
 void types(weirt_rank *rank)
 {
@@ -758,6 +775,14 @@ TEST_P(CollectiveParts, AlignedExtents)
 {
     run_all(stage(), { 2, 3, 4, 6 }, aligned_extents, { WEIR_FORM_AUTO, 2, 1, false, 0, 0, 3000 });
     run_all(stage(), { 2, 3 }, aligned_extents, { WEIR_FORM_AUTO, 3, 1, true, 0, 0, 3000 });
+}
+
+TEST_P(CollectiveParts, EmptyExtentsLieAnywhere)
+{
+    for (const weir_collective_form form : { WEIR_FORM_PACKETS, WEIR_FORM_LINES, WEIR_FORM_SLOTS }) {
+        run_all(stage(), { 2, 3 }, empty_extents, { form, 2, 1, false, 0, 0, 300 });
+        run_all(stage(), { 2 }, empty_extents, { form, 2, 1, true, 0, 0, 300 });
+    }
 }
 
 TEST_P(CollectiveParts, RandomRegistered)

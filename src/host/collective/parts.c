@@ -294,12 +294,13 @@ static const weir_part *only_part(const parts_call *call, uint32_t first, const 
     return &call->parts[first];
 }
 
-/* Whether places and sizes of all extents are multiples of `unit` bytes: all ranks answer the same. */
+/* Whether places and sizes of all extents with elements are multiples of `unit` bytes: all ranks answer the same. */
 static bool is_aligned(const weir_part *part, uint32_t ranks, uint32_t unit)
 {
     uint64_t places = 0;
     for (uint32_t k = 0; k < ranks; k++) {
-        places |= part->extents[k].at | part->extents[k].count;
+        const weir_extent extent = part->extents[k];
+        places |= extent.count != 0 ? extent.at | extent.count : 0;
     }
     return places * weir_dtype_bytes(part->dtype) % unit == 0;
 }
@@ -403,13 +404,13 @@ static weir_status run_alone(const parts_call *call, const weir_part *part, uint
     return weiri_plan_run_as(call->collective, call->name, &q, &as, call->digest, call->stream);
 }
 
-/* ---- launches of one part ------------------------------------------------------------------------------------------
- */
+/* ---- launches of one part -------------------------------------------------------------------------------------- */
 
 static weir_collective_piece piece_of(const weir_part *part, uint32_t rank)
 {
     const uint32_t element = weir_dtype_bytes(part->dtype);
-    const weir_collective_piece piece = { part->extents[rank].at * element, part->extents[rank].count * element };
+    const weir_extent extent = part->extents[rank];
+    const weir_collective_piece piece = { extent.count != 0 ? extent.at * element : 0, extent.count * element };
     return piece;
 }
 
