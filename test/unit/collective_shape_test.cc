@@ -210,14 +210,14 @@ weir_collective_form form_for(const weir_collective *c, weiri_work work)
     return form;
 }
 
-// Parts between two ranks go by lines up to a number of KiB for each block that depends on their kind, among more
-// further. Lines need room for padding.
+// Parts between two ranks go by lines up to a number of KiB for each block that depends on their kind. Among more ranks
+// the bound is higher. Lines need room for padding.
 TEST(CollectiveShape, PartsGoByLinesUpToABound)
 {
     const struct {
         uint32_t parts;
         uint64_t kib;
-    } rows[] = { { WEIRI_PARTS_MANY, 250 }, { WEIRI_PARTS_ONE, 150 }, { WEIRI_PARTS_MISALIGNED, 1024 } };
+    } rows[] = { { WEIRI_PARTS_MANY, 250 }, { WEIRI_PARTS_ONE_MISALIGNED, 150 }, { WEIRI_PARTS_MISALIGNED, 1024 } };
     for (const auto &row : rows) {
         for (const weir_collective_kind kind : { WEIR_REDUCE_SCATTER, WEIR_ALLGATHER }) {
             for (const uint64_t more : { 0, 1 }) {

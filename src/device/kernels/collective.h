@@ -36,7 +36,7 @@ typedef struct weiri_reduce_args {
     uint32_t reserved;
 } weiri_reduce_args;
 
-/* A reduce_scatter of one part whose extents differ in size. */
+/* A reduce_scatter of one part, whose extents may differ in size. */
 typedef struct weiri_uneven_args {
     weir_dev_collective collective;
     weir_collective_reduce reduce;

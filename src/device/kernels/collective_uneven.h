@@ -1,5 +1,5 @@
-/* collective_uneven.h - the reduce_scatters of one part whose extents differ in size, of one type and operation. Each
- * includes it once, with
+/* collective_uneven.h - the reduce_scatters of one part, whose extents may differ in size, of one type and operation.
+ * Each includes it once, with
  *
  *   UNEVEN_NAME(form)   the kernel's name
  *   UNEVEN_DTYPE        the type, a constant

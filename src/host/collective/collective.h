@@ -324,10 +324,10 @@ weir_status weiri_plan_describe(const weir_collective *collective, const char *n
 
 /* Kinds of operations on parts. */
 enum {
-    WEIRI_PARTS_NONE,       /* another operation, or one part that goes like an even one */
-    WEIRI_PARTS_MANY,       /* kernels look parts up */
-    WEIRI_PARTS_MISALIGNED, /* the same in a reduce_scatter whose results are likely misaligned */
-    WEIRI_PARTS_ONE         /* one part whose extents are not multiples of 8 bytes */
+    WEIRI_PARTS_NONE,          /* another operation, or one part that goes like an even one */
+    WEIRI_PARTS_MANY,          /* kernels look parts up */
+    WEIRI_PARTS_MISALIGNED,    /* the same in a reduce_scatter whose results are likely misaligned */
+    WEIRI_PARTS_ONE_MISALIGNED /* one part whose extents are not all multiples of 8 bytes */
 };
 
 /* The input of a choice. */
@@ -415,8 +415,8 @@ void weiri_local_describe(const weir_collective *collective, const weir_dev_coll
 weir_status weiri_local_reduce(const weir_collective *collective, const weiri_step *step, weiri_reduce_args *args);
 /* Whether a reduction whose longest part has `longest` bytes loads the peers' data from their registered memory. */
 bool weiri_local_pulls(const weiri_step *step, uint64_t longest);
-/* A reduce_scatter of one part whose extents differ in size. This rank joins the extent `own`, which it loads from the
- * memory of all ranks that corresponds to `send`. Its caller has filled recv. */
+/* A reduce_scatter of one part, whose extents may differ in size. This rank joins the extent `own`, which it loads from
+ * the memory of all ranks that corresponds to `send`. Its caller has filled recv. */
 weir_status weiri_local_pull(const weir_collective *collective, const weiri_step *step, const char *send,
                              const weir_collective_piece *own, weiri_reduce_args *args);
 /* The same by packets or lines. Its caller has filled send, recv and extents. */

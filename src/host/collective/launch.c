@@ -299,9 +299,9 @@ static bool aligns(const weir_collective_parts *p, uint32_t rank, uint32_t ranks
 /* The kernel that joins the parts by lines or slots. */
 static uint32_t joining_kernel(const weir_collective *collective, const weir_collective_parts *p, uint32_t form)
 {
-    static const uint32_t sums[] = { [WEIRI_SUM_F32] = WEIRI_PARTS_SUM_F32 - WEIRI_PARTS_SUM_F16,
-                                     [WEIRI_SUM_F16] = 0,
-                                     [WEIRI_SUM_BF16] = WEIRI_PARTS_SUM_BF16 - WEIRI_PARTS_SUM_F16 };
+    static const uint32_t offset_of[] = { [WEIRI_SUM_F32] = WEIRI_PARTS_SUM_F32 - WEIRI_PARTS_SUM_F16,
+                                          [WEIRI_SUM_F16] = 0,
+                                          [WEIRI_SUM_BF16] = WEIRI_PARTS_SUM_BF16 - WEIRI_PARTS_SUM_F16 };
     const bool scaled = scales(collective, p->dtype, p->op);
     if (form == WEIR_FORM_PACKETS || !weiri_launch_has_sums(collective, p->dtype, p->op)) {
         return form == WEIR_FORM_PACKETS ? WEIRI_PARTS_REDUCE_PACKETS
@@ -309,10 +309,10 @@ static uint32_t joining_kernel(const weir_collective *collective, const weir_col
                                          : WEIRI_PARTS_REDUCE_SLOTS;
     }
     if (form == WEIR_FORM_LINES) {
-        return sums[sum_type(p->dtype)] + (scaled ? WEIRI_PARTS_SCALED_LINES_F16 : WEIRI_PARTS_LINES_F16);
+        return offset_of[sum_type(p->dtype)] + (scaled ? WEIRI_PARTS_SCALED_LINES_F16 : WEIRI_PARTS_LINES_F16);
     }
     const bool misaligned = aligns(p, collective->device.rank, collective->device.ranks);
-    return sums[sum_type(p->dtype)] + (misaligned ? WEIRI_PARTS_ALIGN_F16 : WEIRI_PARTS_SUM_F16) +
+    return offset_of[sum_type(p->dtype)] + (misaligned ? WEIRI_PARTS_ALIGN_F16 : WEIRI_PARTS_SUM_F16) +
            (scaled ? WEIRI_PARTS_SCALED_F16 - WEIRI_PARTS_SUM_F16 : 0);
 }
 

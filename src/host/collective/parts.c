@@ -306,7 +306,7 @@ static bool is_aligned(const weir_part *part, uint32_t ranks, uint32_t unit)
 }
 
 /* Finds the registered memory of a launch whose only part, if it is not NULL, is `only`. Joins of misaligned data are
- * slow, so it goes through slots, where the sending rank aligns it. */
+ * slow, so such a part goes through slots, where the sending rank aligns it. */
 static void find_registered(const parts_call *call, uint32_t first, uint32_t end, const weir_part *only,
                             weiri_step *step, uint64_t *where)
 {
@@ -331,12 +331,18 @@ static bool are_aligned(const weir_collective_parts *p, uint32_t ranks)
     return aligned;
 }
 
-/* The kind of a launch for its choice. `alone`: kernels for one part carry out its only part, `only`. */
-static uint32_t kind_of(const parts_call *call, const weir_collective_parts *p, const weir_part *only, bool alone)
+/* Whether one part by packets or lines has a kernel that looks no part up. */
+static bool has_own_kernel(const parts_call *call, const weir_part *part)
+{
+    return !call->joins || weiri_launch_has_sums(call->collective, part->dtype, call->op);
+}
+
+/* The kind of a launch for its choice. */
+static uint32_t kind_of(const parts_call *call, const weir_collective_parts *p, const weir_part *only)
 {
     const uint32_t ranks = call->collective->device.ranks;
-    if (alone) {
-        return is_aligned(only, ranks, 8) ? WEIRI_PARTS_NONE : WEIRI_PARTS_ONE;
+    if (only != NULL && has_own_kernel(call, only)) {
+        return is_aligned(only, ranks, 8) ? WEIRI_PARTS_NONE : WEIRI_PARTS_ONE_MISALIGNED;
     }
     return call->joins && !are_aligned(p, ranks) ? WEIRI_PARTS_MISALIGNED : WEIRI_PARTS_MANY;
 }
@@ -347,15 +353,14 @@ static weir_status choose(const parts_call *call, const weir_collective_parts *p
                           const weiri_step *step, weir_collective_form *form, weir_shape *shape)
 {
     weir_collective *collective = call->collective;
-    const bool sums = call->joins && only != NULL && weiri_launch_has_sums(collective, only->dtype, call->op);
     const weiri_work work = {
         .kind = call->joins ? WEIR_REDUCE_SCATTER : WEIR_ALLGATHER,
         .bytes = p->most * collective->device.ranks,
         .piece = p->most,
         .padding = p->count > 1 ? (uint64_t)p->count * WEIR_LINE_DATA : 0,
         .zero_copy = step->send != NULL || step->recv != NULL,
-        .sums = sums,
-        .parts = kind_of(call, p, only, only != NULL && (sums || !call->joins)),
+        .sums = call->joins && only != NULL && has_own_kernel(call, only),
+        .parts = kind_of(call, p, only),
     };
     const weir_status grown = weiri_grow_for(collective, call->name, &work, call->stream);
     return grown == WEIR_OK ? weiri_choose_step(collective, &work, call->name, true, form, shape) : grown;
@@ -414,15 +419,12 @@ static weir_collective_piece piece_of(const weir_part *part, uint32_t rank)
     return piece;
 }
 
-/* Whether a launch of one part has a kernel that looks no part up. By slots the kernels of parts divide each extent
- * among all columns. Among four H200 an allgather of 256 MiB, whose extents grow with the rank, took 977 us, and 1,079
- * as a move. */
-static bool runs_alone(const parts_call *call, const weir_part *part, weir_collective_form form)
+/* Whether a launch of one part that is staged has a kernel that looks no part up. By slots the kernels of parts are
+ * faster among more than two ranks: among four H200 an allgather of 256 MiB, whose extents grow with the rank, took 977
+ * us, and 1,079 as a move. */
+static bool looks_nothing_up(const parts_call *call, const weir_part *part, weir_collective_form form)
 {
-    if (form == WEIR_FORM_SLOTS) {
-        return !call->joins && call->collective->device.ranks == 2;
-    }
-    return !call->joins || weiri_launch_has_sums(call->collective, part->dtype, call->op);
+    return form == WEIR_FORM_SLOTS ? !call->joins && call->collective->device.ranks == 2 : has_own_kernel(call, part);
 }
 
 /* The part of an allgather as a move. */
@@ -515,10 +517,10 @@ static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
     if (!weiri_local_pulls(&step, args.parts.most)) {
         step.send = NULL;
     }
-    if (only != NULL && (step.send != NULL || runs_alone(call, only, form))) {
+    if (only != NULL && (step.send != NULL || looks_nothing_up(call, only, form))) {
         return run_one(call, only, &step);
     }
-    if (form == WEIR_FORM_LINES) { /* far less data than narrow rows can describe, so the same parts fit */
+    if (form == WEIR_FORM_LINES) { /* lines have room for far less data than narrow rows describe: the same parts fit */
         (void)fill(call, first, args.parts.wide != 0, WEIR_LINE_BYTES, &args.parts);
     }
     args.parts.what.where = where;

@@ -12,10 +12,10 @@ typedef struct weir_slots_work {
     char *const *pull; /* or the mapping of each rank's `send`; NULL with slots */
     uint64_t pulled;   /* first byte that is joined */
     char *out;         /* the results in this rank's recv; NULL: it keeps none */
-    uint32_t to;       /* the other ranks that get the results: into */
-    char *const *recv; /* the mapping of each rank's recv, where there is one, */
-    uint64_t place;    /* at this place, */
-    uint64_t slot;     /* or else at this place of their memories */
+    uint32_t to;       /* a bit for each rank that gets the results; this rank's is not used */
+    char *const *recv; /* the mapping of each rank's recv, or NULL for a rank whose recv is not mapped here */
+    uint64_t place;    /* of the results in the ranks' recv */
+    uint64_t slot;     /* of the results in the memory of a rank whose recv is not mapped here */
 } weir_slots_work;
 
 /* The places of 16 bytes that a thread joins at once: `count` places from byte `at` of the work on, whose `left` bytes

@@ -184,14 +184,14 @@ WEIR_FN char *weir_line_at(const weir_dev_collective *c, uint32_t peer, uint32_t
            WEIR_LINE_BYTES * line;
 }
 
-/* The lines that this rank receives: a batch of line `line` and of those `stride` apart that follow. */
+/* The lines that this rank receives: a batch of line `line` and of those `stride` apart that follow, `places` in all.
+ */
 WEIR_FN weir_batch weir_lines_batch(const weir_dev_collective *c, uint32_t section, uint32_t flag, uint64_t line,
-                                    uint64_t stride, uint32_t width)
+                                    uint64_t stride, uint32_t width, uint32_t places)
 {
     const char *in =
         c->memory[c->rank] + weir_collective_room(c, weir_collective_lines(c), c->line_room, section, flag % 2, 0);
-    return weir_batch_of(c, in + WEIR_LINE_BYTES * line, c->line_room, WEIR_LINE_BYTES * stride, width,
-                         weir_batch_places(width));
+    return weir_batch_of(c, in + WEIR_LINE_BYTES * line, c->line_room, WEIR_LINE_BYTES * stride, width, places);
 }
 
 /* Sends each other rank its part of this rank's data. The lines of a batch are loaded before the first of them is
@@ -293,7 +293,8 @@ WEIR_FN weir_status weir_lines_reduce(const weir_dev_collective *c, const weir_c
     const int apart = (((uintptr_t)own_data | (uintptr_t)out | sizes) & 7) != 0;
     WEIR_ROLLED
     for (uint64_t i = walk->first; i < count; i += places * walk->stride) {
-        const weir_batch lines = weir_lines_batch(c, 0, flag, i + walk->mine, walk->stride, width);
+        const weir_batch lines =
+            weir_lines_batch(c, 0, flag, i + walk->mine, walk->stride, width, weir_batch_places(width));
         weir_line_set set;
         weir_line_set own;
         uint32_t mask = 0;
@@ -349,7 +350,8 @@ WEIR_FN weir_status weir_lines_gather(const weir_dev_collective *c, const weir_c
 {
     WEIR_ROLLED
     for (uint64_t i = walk->first; i < weir_line_count(r->length); i += weir_batch_places(width) * walk->stride) {
-        const weir_batch lines = weir_lines_batch(c, 1, flag, i + walk->mine, walk->stride, width);
+        const weir_batch lines =
+            weir_lines_batch(c, 1, flag, i + walk->mine, walk->stride, width, weir_batch_places(width));
         weir_line_set set;
         uint32_t mask = 0;
         WEIR_PARTLY_SET(set);
@@ -467,7 +469,8 @@ WEIR_FN weir_status weir_lines_receive(const weir_dev_collective *c, const weir_
 {
     WEIR_ROLLED
     for (uint64_t i = walk->first; i < weir_line_count(m->most); i += weir_batch_places(width) * walk->stride) {
-        const weir_batch lines = weir_lines_batch(c, section, flag, i + walk->mine, walk->stride, width);
+        const weir_batch lines =
+            weir_lines_batch(c, section, flag, i + walk->mine, walk->stride, width, weir_batch_places(width));
         weir_line_set set;
         uint32_t mask = 0;
         WEIR_PARTLY_SET(set);

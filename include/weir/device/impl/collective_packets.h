@@ -159,8 +159,8 @@ WEIR_FN int64_t weir_part_left(const weir_collective_reduce *r, uint32_t rank, u
     return weir_least(weir_left(r->length, at), weir_left(r->bytes, rank * r->part + at));
 }
 
-/* The parts of a reduction as its functions take them. `extents` is NULL, a constant, or the parts of a reduce_scatter
- * whose parts differ in size: r->part and r->bytes are not used then, and r->length is at least the longest part. */
+/* The first byte of part `rank`. `extents` is the constant NULL, or the parts of a reduce_scatter whose parts may
+ * differ in size. With extents r->part and r->bytes are not used, and r->length is that of the longest part. */
 WEIR_FN uint64_t weir_extent_at(const weir_collective_reduce *r, const weir_collective_piece *extents, uint32_t rank)
 {
     return extents != NULL ? extents[rank].at : rank * r->part;

@@ -12,10 +12,11 @@
 #include "weir/device/impl/collective_slots.h"
 
 #define WEIR_PARTS_MOST 104u     /* parts of a launch, and words of their rows */
-#define WEIR_PARTS_STEP_MOST 64u /* the highest power of two below */
+#define WEIR_PARTS_STEP_MOST 64u /* the first step of a search among them, a power of two */
 #define WEIR_PARTS_WORDS 416u
 #define WEIR_PARTS_UNIT 16u
 
+WEIR_STATIC_ASSERT(2 * WEIR_PARTS_STEP_MOST >= WEIR_PARTS_MOST, "a search reaches all parts");
 WEIR_STATIC_ASSERT(WEIR_DTYPES < 16 && WEIR_PARTS_MOST % 2 == 0, "a byte has the types of two parts");
 
 /* The sequence of a rank. */
@@ -26,9 +27,9 @@ typedef struct weir_parts_sequence {
 } weir_parts_sequence;
 
 /* The parts of a launch. The row of a part has `stride` words: send; recv; and for each rank the first element of its
- * extent and the place of the part in its sequence. The place is the first byte, plus the bytes of data
- * that would fit behind the elements up to the next part, which are fewer than a unit's. Both numbers are one word, or
- * two if the launch is `wide`. Functions that look a part up take the unit as a constant. */
+ * extent and the place of the part in its sequence. The place is the first byte, plus the bytes of data that would fit
+ * behind the elements up to the next part, which are fewer than a unit's. Both numbers are one word, or two if the
+ * launch is `wide`. Functions that look a part up take the unit as a constant. */
 typedef struct weir_collective_parts {
     uint32_t count;
     uint32_t stride;
@@ -54,7 +55,7 @@ typedef struct weir_parts_piece {
     const char *send; /* this rank's data for the extent */
     char *recv;       /* place of the extent's results on this rank */
     uint64_t begin;   /* place in the sequence */
-    uint64_t bytes;
+    uint64_t bytes;   /* of data: by lines fewer than it takes of the sequence */
     uint32_t dtype;
 } weir_parts_piece;
 
@@ -104,11 +105,10 @@ WEIR_FN weir_parts_piece weir_parts_piece_of(const weir_collective_parts *p, uin
 }
 
 /* The part at byte `at` of a sequence: part `part` or one of the next. */
-WEIR_FN uint32_t weir_parts_forward(const weir_collective_parts *p, uint32_t rank, uint64_t at, uint32_t part,
-                                    uint32_t unit)
+WEIR_FN uint32_t weir_parts_forward(const weir_collective_parts *p, uint32_t rank, uint64_t at, uint32_t part)
 {
     WEIR_ROLLED
-    while (part + 1 < p->count && weir_parts_begin(p, part + 1, rank, unit) <= at) {
+    while (part + 1 < p->count && weir_parts_begin(p, part + 1, rank, WEIR_PARTS_UNIT) <= at) {
         part++;
     }
     return part;
@@ -123,22 +123,22 @@ WEIR_FN uint32_t weir_parts_guess(const weir_collective_parts *p, uint32_t rank,
 
 /* The part at byte `at` of a sequence, which is longer. A look at a part takes a GPU up to 0.1 us: a search by halves
  * among 64 parts made an allgather of 1 MiB 3 us longer than one of one part. */
-WEIR_FN uint32_t weir_parts_find(const weir_collective_parts *p, uint32_t rank, uint64_t at, uint32_t unit)
+WEIR_FN uint32_t weir_parts_find(const weir_collective_parts *p, uint32_t rank, uint64_t at)
 {
     if (p->count > 1 && p->of[rank].density != 0) {
-        uint32_t near = weir_parts_guess(p, rank, at, unit);
+        uint32_t near = weir_parts_guess(p, rank, at, WEIR_PARTS_UNIT);
         WEIR_ROLLED
-        while (weir_parts_begin(p, near, rank, unit) > at) {
+        while (weir_parts_begin(p, near, rank, WEIR_PARTS_UNIT) > at) {
             near--;
         }
-        return weir_parts_forward(p, rank, at, near, unit);
+        return weir_parts_forward(p, rank, at, near);
     }
     uint32_t found = 0;
     uint32_t end = p->count;
     WEIR_ROLLED
     while (end - found > 1) {
         const uint32_t middle = found + (end - found) / 2;
-        if (weir_parts_begin(p, middle, rank, unit) <= at) {
+        if (weir_parts_begin(p, middle, rank, WEIR_PARTS_UNIT) <= at) {
             found = middle;
         } else {
             end = middle;
@@ -153,7 +153,7 @@ WEIR_FN uint32_t weir_parts_find(const weir_collective_parts *p, uint32_t rank, 
 WEIR_FN weir_parts_piece weir_parts_at_word(const weir_collective_parts *p, uint32_t rank, uint64_t word, int joins,
                                             int64_t *left)
 {
-    const uint32_t part = weir_parts_find(p, rank, 8 * word, WEIR_PARTS_UNIT);
+    const uint32_t part = weir_parts_find(p, rank, 8 * word);
     weir_parts_piece piece = weir_parts_piece_of(p, part, rank, joins, WEIR_PARTS_UNIT);
     const uint64_t skipped = 8 * word - piece.begin;
     *left = weir_left(piece.bytes, skipped);
@@ -232,13 +232,6 @@ WEIR_FN void weir_parts_scatter(const weir_dev_collective *c, const weir_collect
     }
 }
 
-/* A batch of one place: a thread looks up its parts for each. */
-WEIR_FN weir_batch weir_parts_batch(weir_batch batch)
-{
-    batch.count = batch.others;
-    return batch;
-}
-
 /* One result of a word of each rank. The type becomes a constant here: the parts of a launch may differ in type. */
 WEIR_FN uint64_t weir_parts_join_words(const weir_dev_collective *c, const uint64_t *words, uint32_t width,
                                        uint32_t dtype, uint32_t op)
@@ -285,8 +278,7 @@ WEIR_FN weir_status weir_parts_join(const weir_dev_collective *c, const weir_col
         if (left <= 0) {
             continue;
         }
-        const weir_batch batch =
-            weir_parts_batch(weir_batch_of(c, in + 16 * i, c->packet_room, 0, width, weir_batch_places(width)));
+        const weir_batch batch = weir_batch_of(c, in + 16 * i, c->packet_room, 0, width, 1);
         const uint64_t own = weir_word_load(piece.send, left);
         const weir_status status = weir_packets_await(c, &batch, weir_batch_others(c), WEIR_NO_PEER, flag, data);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
@@ -390,7 +382,7 @@ enum { WEIR_PARTS_TO_SLOT, WEIR_PARTS_FROM_SLOT, WEIR_PARTS_KEEP, WEIR_PARTS_TO_
 WEIR_FN void weir_parts_copy(const weir_collective_parts *p, const weir_parts_range *range, int joins, int way,
                              char *there, weir_coop coop)
 {
-    uint32_t part = range->left > 0 ? weir_parts_find(p, range->rank, range->at, WEIR_PARTS_UNIT) : p->count;
+    uint32_t part = range->left > 0 ? weir_parts_find(p, range->rank, range->at) : p->count;
     WEIR_ROLLED
     for (;
          part < p->count && weir_left(weir_parts_begin(p, part, range->rank, WEIR_PARTS_UNIT), range->at) < range->left;
@@ -469,7 +461,7 @@ WEIR_FN void weir_parts_join_range(const weir_dev_collective *c, const weir_coll
     w.recv = NULL;
     w.place = 0;
     w.slot = 0;
-    uint32_t part = range->left > 0 ? weir_parts_find(p, range->rank, range->at, WEIR_PARTS_UNIT) : p->count;
+    uint32_t part = range->left > 0 ? weir_parts_find(p, range->rank, range->at) : p->count;
     WEIR_ROLLED
     for (;
          part < p->count && weir_left(weir_parts_begin(p, part, range->rank, WEIR_PARTS_UNIT), range->at) < range->left;

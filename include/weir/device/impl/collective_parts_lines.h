@@ -6,10 +6,11 @@
 #include "weir/device/impl/collective_lines.h"
 #include "weir/device/impl/collective_parts.h"
 
-/* Lines of each rank that a thread has under way if it has many. Two H200, 64 parts: by 8 blocks an allgather of 1 MiB
- * took 24.9 us with two and 27.8 with one, on all SMs one of 4 MiB, four lines of each thread, 14.3 and 13.6. */
+/* Lines of each rank that a thread has under way, if it has more than WEIR_PARTS_FEW_LINES. Otherwise one at a time is
+ * faster: between two H200 an allgather of 64 parts of 4 MiB on all SMs, four lines of each thread, took 13.6 us, and
+ * 14.3 with two under way, but one of 1 MiB by 8 blocks, 12 lines of each thread, took 27.8 us, and 24.9 with two. */
 #define WEIR_PARTS_PLACES 2u
-#define WEIR_PARTS_MANY 5u
+#define WEIR_PARTS_FEW_LINES 5u
 
 /* The data of a line of a sequence. */
 typedef struct weir_parts_line {
@@ -90,22 +91,13 @@ WEIR_FN void weir_parts_spread_lines(const weir_dev_collective *c, const weir_co
     }
 }
 
-/* The lines that this rank receives, like weir_lines_batch. */
-WEIR_FN weir_batch weir_parts_lines_in(const weir_dev_collective *c, uint32_t flag, uint64_t line, uint64_t stride,
-                                       uint32_t width, uint32_t places)
-{
-    const char *in =
-        c->memory[c->rank] + weir_collective_room(c, weir_collective_lines(c), c->line_room, 0, flag % 2, 0);
-    return weir_batch_of(c, in + WEIR_LINE_BYTES * line, c->line_room, WEIR_LINE_BYTES * stride, width, places);
-}
-
 /* Takes the sequences of all other ranks. */
 WEIR_FN weir_status weir_parts_take_lines(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
                                           uint32_t width, uint32_t places, const weir_line_walk *walk)
 {
     WEIR_ROLLED
     for (uint64_t i = walk->first; i < p->most / WEIR_LINE_BYTES; i += places * walk->stride) {
-        const weir_batch batch = weir_parts_lines_in(c, flag, i + walk->mine, walk->stride, width, places);
+        const weir_batch batch = weir_lines_batch(c, 0, flag, i + walk->mine, walk->stride, width, places);
         weir_parts_line lines[WEIR_COLLECTIVE_RANKS];
         weir_line_set set;
         uint32_t mask = 0;
@@ -208,7 +200,7 @@ WEIR_FN weir_status weir_parts_join_lines(const weir_dev_collective *c, const we
     const uint64_t count = p->of[c->rank].bytes / WEIR_LINE_BYTES;
     WEIR_ROLLED
     for (uint64_t i = walk->first; i < count; i += places * walk->stride) {
-        const weir_batch batch = weir_parts_lines_in(c, flag, i + walk->mine, walk->stride, width, places);
+        const weir_batch batch = weir_lines_batch(c, 0, flag, i + walk->mine, walk->stride, width, places);
         weir_parts_line lines[WEIR_BATCH_PLACES];
         weir_line_set set;
         weir_line_set own;
@@ -274,7 +266,7 @@ WEIR_FN weir_status weir_collective_parts_lines(const weir_dev_collective *c, co
     if (WEIR_UNLIKELY(!weir_line_fits(coop))) {
         return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
     }
-    const int few = p->most / WEIR_LINE_BYTES <= WEIR_PARTS_MANY * coop.size / WEIR_ARCH_LINE_LANES;
+    const int few = p->most / WEIR_LINE_BYTES <= WEIR_PARTS_FEW_LINES * coop.size / WEIR_ARCH_LINE_LANES;
     if (c->ranks <= 2) {
         return few ? weir_parts_by_lines(c, p, joins, 2, 1, dtype, op, coop)
                    : weir_parts_by_lines(c, p, joins, 2, WEIR_PARTS_PLACES, dtype, op, coop);

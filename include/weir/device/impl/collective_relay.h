@@ -37,7 +37,8 @@ WEIR_FN weir_status weir_relay_receive(const weir_dev_collective *c, const weir_
     const uint64_t bytes = m->pieces[c->rank].recv.bytes;
     WEIR_ROLLED
     for (uint64_t i = walk->first; i < weir_line_count(m->most); i += weir_batch_places(width) * walk->stride) {
-        const weir_batch lines = weir_lines_batch(c, 0, flag, i + walk->mine, walk->stride, width);
+        const weir_batch lines =
+            weir_lines_batch(c, 0, flag, i + walk->mine, walk->stride, width, weir_batch_places(width));
         weir_line_set set;
         uint32_t mask = 0;
         WEIR_PARTLY_SET(set);
