@@ -409,6 +409,29 @@ void aligned_extents(weirt_rank *rank)
     bench_close(&b);
 }
 
+// Sums of several parts of one type: each type, without a factor, with one, and as an average. A thread has one line,
+// or so many that it has two under way.
+void sums_by_lines(weirt_rank *rank)
+{
+    const Setting *s = static_cast<const Setting *>(rank->arg);
+    uint64_t seed = 0;
+    Bench b;
+    bool fine = open(rank, *s, &b);
+    for (const weir_dtype dtype : { WEIR_F16, WEIR_BF16, WEIR_F32 }) {
+        for (const weir_op op : { WEIR_SUM, WEIR_AVG, WEIR_SCALED_SUM }) {
+            for (const uint64_t elements : { s->elements / 20, s->elements }) {
+                Case c = { true, op, seed % 5 == 0, {} };
+                for (uint32_t i = 0; i < 3; i++) {
+                    c.parts.push_back(i == 1 ? random_part(++seed, rank->size, dtype, elements)
+                                             : even_part(++seed, rank->size, dtype, elements));
+                }
+                fine = fine && run_case(&b, c, 0, seed);
+            }
+        }
+    }
+    bench_close(&b);
+}
+
 // An empty extent lies anywhere, and on each rank elsewhere: it decides about nothing.
 void empty_extents(weirt_rank *rank)
 {
@@ -506,7 +529,7 @@ void full_lines(weirt_rank *rank)
     const uint64_t room = fine ? b.collective->now->line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA : 0;
     WEIRT_EXPECT(rank, !fine || (room > n * 240 && 3 * room <= memory_bytes(*s)));
     for (uint32_t turn = 0; turn < 4 && fine; turn++) {
-        const uint64_t lines = room / WEIR_LINE_DATA / n;
+        const uint64_t lines = room / WEIR_LINE_DATA / n - 1;
         Case c = { turn % 2 != 0, WEIR_SUM, false, {} };
         for (uint64_t i = 0; i < n; i++) {
             Part part = { WEIR_U8, 0, false, turn * n + i, {} };
@@ -517,6 +540,9 @@ void full_lines(weirt_rank *rank)
             c.parts.push_back(part);
         }
         fine = run_case(&b, c, 0, turn);
+        const uint32_t forms = b.collective->logged[c.joins ? WEIR_REDUCE_SCATTER : WEIR_ALLGATHER];
+        WEIRT_EXPECT(rank, !fine || (forms >> WEIR_FORM_LINES & 1) == 1);
+        WEIRT_EXPECT(rank, !fine || (forms >> WEIR_FORM_SLOTS & 1) == (turn < 2 ? 0u : 1u));
     }
     bench_close(&b);
 }
@@ -775,6 +801,12 @@ TEST_P(CollectiveParts, AlignedExtents)
 {
     run_all(stage(), { 2, 3, 4, 6 }, aligned_extents, { WEIR_FORM_AUTO, 2, 1, false, 0, 0, 3000 });
     run_all(stage(), { 2, 3 }, aligned_extents, { WEIR_FORM_AUTO, 3, 1, true, 0, 0, 3000 });
+    run_all(stage(), { 2 }, aligned_extents, { WEIR_FORM_AUTO, 18, 1, true, 0, 0, 3000 }); // warps draw chunks
+}
+
+TEST_P(CollectiveParts, SumsByLines)
+{
+    run_all(stage(), { 2, 3, 4 }, sums_by_lines, { WEIR_FORM_LINES, 2, 1, false, 0, 0, 4000 });
 }
 
 TEST_P(CollectiveParts, EmptyExtentsLieAnywhere)
@@ -827,7 +859,7 @@ TEST_P(CollectiveParts, ArgumentsAreChecked) { run(2, arguments); }
 
 TEST_P(CollectiveParts, DifferentPartsAreAMismatch)
 {
-    for (const weir_collective_form form : { WEIR_FORM_PACKETS, WEIR_FORM_SLOTS }) {
+    for (const weir_collective_form form : { WEIR_FORM_PACKETS, WEIR_FORM_LINES, WEIR_FORM_SLOTS }) {
         for (uint32_t what = 0; what < 6 && !HasFailure(); what++) {
             const Difference d = { form, what, (what + 1) % 3 };
             weirt_ranks_run(stage(), 3, differences, &d, sizeof d);
@@ -837,7 +869,7 @@ TEST_P(CollectiveParts, DifferentPartsAreAMismatch)
 
 TEST_P(CollectivePartsDeath, OthersEnd)
 {
-    for (const weir_collective_form form : { WEIR_FORM_PACKETS, WEIR_FORM_SLOTS }) {
+    for (const weir_collective_form form : { WEIR_FORM_PACKETS, WEIR_FORM_LINES, WEIR_FORM_SLOTS }) {
         for (uint32_t what = 0; what < 2 && !HasFailure(); what++) {
             const Difference d = { form, what, 0 };
             weirt_ranks_run(stage(), 3, killed, &d, sizeof d);
