@@ -150,9 +150,9 @@ static uint64_t most_for_two(uint32_t limit, uint32_t kind, bool sums)
  * By 20, 24, 28 and 32 blocks of four ranks reduce_scatters of 4 and 16 MiB (2026-11-27) place it near 140.
  *
  * Parts between two (2026-11-30, docs/data/parts-bounds-2xh200.csv), allgathers and reduce_scatters: 64 parts took the
- * same time near 300 KiB for each of 8 blocks, and near 240 for each of 24; one misaligned part at 190, 150, 170 and
- * 135 KiB for each of 8, 16, 24 and 32. By slots reduce_scatters of many parts whose results are misaligned took longer
- * than by lines wherever these have room.
+ * same time at 335, 260, 260 and 265 KiB for each of 8, 16, 24 and 32 blocks, and one misaligned part at 190, 150, 170
+ * and 135. By slots reduce_scatters of many parts whose results are misaligned took longer than by lines wherever these
+ * have room.
  *
  * A broadcast among four took the same time by lines and by slots at 340, 300, 500 and 450 KiB for each of 8, 16, 24
  * and 32 blocks, and in registered memory at 140, 200, 390 and 360 (2026-11-26). */
@@ -172,7 +172,7 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
     const uint64_t reduced = many ? 140 : least + (pair ? limit / 2 : 2 * (uint64_t)limit);
     const uint64_t moved = work->kind == WEIR_ALLGATHER ? 70 : 200;
     static const uint64_t of_parts[] = {
-        [WEIRI_PARTS_MANY] = 250, [WEIRI_PARTS_MISALIGNED] = 1024, [WEIRI_PARTS_ONE_MISALIGNED] = 150
+        [WEIRI_PARTS_MANY] = 270, [WEIRI_PARTS_MISALIGNED] = 1024, [WEIRI_PARTS_ONE_MISALIGNED] = 150
     };
     const uint64_t passed = (zero_copy ? 60 : 200) + 10 * (uint64_t)limit;
     const uint64_t most = passes_on(collective, work)               ? passed

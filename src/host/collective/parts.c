@@ -155,12 +155,8 @@ static weiri_call call_of(const parts_call *call)
 
 /* ---- launches -------------------------------------------------------------------------------------------------- */
 
-/* Bytes of a sequence that `bytes` bytes of a part take. */
-static uint64_t room_of(uint64_t bytes, uint32_t unit)
-{
-    const uint32_t data = weir_parts_data(unit);
-    return (bytes + data - 1) / data * unit;
-}
+/* Units of a sequence that `bytes` bytes of a part take; `data`: the bytes of data of a unit. */
+static uint64_t units_of(uint64_t bytes, uint32_t data) { return (bytes + data - 1) / data; }
 
 static bool is_empty(const weir_part *part, uint32_t ranks)
 {
@@ -174,12 +170,14 @@ static bool is_empty(const weir_part *part, uint32_t ranks)
 /* True if a narrow row can describe the part behind those of *p. */
 static bool is_narrow(const weir_collective_parts *p, const weir_part *part, uint32_t ranks, uint32_t unit)
 {
+    const uint32_t element = weir_dtype_bytes(part->dtype);
+    const uint32_t data = weir_parts_data(unit);
     for (uint32_t k = 0; k < ranks; k++) {
         const weir_extent extent = part->extents[k];
         if (extent.count != 0 && (extent.at > UINT32_MAX || p->of[k].bytes > UINT32_MAX)) {
             return false;
         }
-        if (p->of[k].bytes + room_of(extent.count * weir_dtype_bytes(part->dtype), unit) > UINT32_MAX) {
+        if (p->of[k].bytes + units_of(extent.count * element, data) * unit > UINT32_MAX) {
             return false;
         }
     }
@@ -189,21 +187,23 @@ static bool is_narrow(const weir_collective_parts *p, const weir_part *part, uin
 static void add_row(weir_collective_parts *p, const weir_part *part, uint32_t ranks, uint32_t unit)
 {
     const uint32_t element = weir_dtype_bytes(part->dtype);
+    const uint32_t data = weir_parts_data(unit);
     uint64_t *row = p->words + (uint64_t)p->count * p->stride;
     row[0] = (uintptr_t)part->send;
     row[1] = (uintptr_t)part->recv;
     for (uint32_t k = 0; k < ranks; k++) {
         const weir_extent extent = part->extents[k];
-        const uint64_t room = room_of(extent.count * element, unit);
+        const uint64_t bytes = extent.count * element;
+        const uint64_t units = units_of(bytes, data);
         const uint64_t at = extent.count != 0 ? extent.at : 0;
-        const uint64_t place = p->of[k].bytes + (room / unit * weir_parts_data(unit) - extent.count * element);
+        const uint64_t place = p->of[k].bytes + (units * data - bytes);
         if (p->wide) {
             row[2 + 2 * k] = at;
             row[3 + 2 * k] = place;
         } else {
             row[2 + k] = at << 32 | place;
         }
-        p->of[k].bytes += room;
+        p->of[k].bytes += units * unit;
         p->most = p->of[k].bytes > p->most ? p->of[k].bytes : p->most;
     }
     p->dtype = p->count == 0 || p->dtype == part->dtype ? (uint32_t)part->dtype : WEIR_DTYPES;
@@ -554,7 +554,7 @@ static uint64_t find_cut(const parts_call *call)
     uint64_t bytes[WEIR_COLLECTIVE_RANKS];
     uint64_t longest = 0;
     for (uint32_t k = 0; k < ranks; k++) {
-        bytes[k] = room_of(call->parts->extents[k].count * element, WEIR_PARTS_UNIT);
+        bytes[k] = units_of(call->parts->extents[k].count * element, WEIR_PARTS_UNIT) * WEIR_PARTS_UNIT;
         longest = bytes[k] > longest ? bytes[k] : longest;
     }
     uint64_t cut = longest;
