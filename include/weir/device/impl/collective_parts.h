@@ -90,10 +90,12 @@ WEIR_FN weir_parts_piece weir_parts_piece_of(const weir_collective_parts *p, uin
     const uint64_t *row = p->words + (uint64_t)part * p->stride;
     const uint64_t place = weir_parts_place(p, part, rank);
     const uint64_t first = p->wide ? row[2 + 2 * rank] : row[2 + rank] >> 32;
+    const uint64_t end = weir_parts_end(p, part, rank, unit);
     weir_parts_piece piece;
     piece.dtype = weir_parts_dtype(p, part);
     piece.begin = place / unit * unit;
-    piece.bytes = (weir_parts_end(p, part, rank, unit) - piece.begin) / unit * weir_parts_data(unit) - place % unit;
+    piece.bytes =
+        unit == weir_parts_data(unit) ? end - place : (end - piece.begin) / unit * weir_parts_data(unit) - place % unit;
     piece.send = (const char *)(uintptr_t)row[0];
     piece.recv = (char *)(uintptr_t)row[1];
     if (joins) {
