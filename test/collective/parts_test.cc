@@ -735,6 +735,24 @@ void differences(weirt_rank *rank)
     bench_close(&b);
 }
 
+// One part in registered memory, which lies 16 bytes further on one rank: peers would load from the wrong place.
+void other_offset(weirt_rank *rank)
+{
+    const Setting s = { WEIR_FORM_SLOTS, 2, 1, true, 0, 0, 400 };
+    Bench b;
+    // The error must not meet a rank that is still opening.
+    if (open(rank, s, &b) && weirt_barrier(rank)) {
+        const weir_extent extents[] = { { 0, 64 }, { 64, 128 } };
+        char *in = static_cast<char *>(weir_memory_pointer(b.in)) + (rank->rank == 1 ? 16 : 0);
+        expect_mismatch(
+            &b,
+            weir_reduce_scatter_v(b.collective, in, weir_memory_pointer(b.out), extents, WEIR_F32, WEIR_SUM, b.stream),
+            "registered memory at 0x");
+        WEIRT_TEXT(rank, "rank 1 is the first that differs: it called");
+    }
+    bench_close(&b);
+}
+
 void killed(weirt_rank *rank)
 {
     const Difference *d = static_cast<const Difference *>(rank->arg);
@@ -866,6 +884,8 @@ TEST_P(CollectiveParts, DifferentPartsAreAMismatch)
         }
     }
 }
+
+TEST_P(CollectiveParts, AnotherOffsetIsAMismatch) { run(2, other_offset); }
 
 TEST_P(CollectivePartsDeath, OthersEnd)
 {
