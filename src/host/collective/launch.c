@@ -135,6 +135,12 @@ bool weiri_launch_has_sums(const weir_collective *collective, uint32_t dtype, ui
     return sum_type(dtype) < WEIRI_SUM_TYPES && (op == WEIR_SUM || scales(collective, dtype, op));
 }
 
+/* The place of a sum in tables that have the types without a factor, and then the same with one. */
+static uint32_t sum_place(const weir_collective *collective, uint32_t dtype, uint32_t op)
+{
+    return (scales(collective, dtype, op) ? WEIRI_SUM_TYPES : 0) + sum_type(dtype);
+}
+
 /* Sets the factor of an average for kernels for sums with a factor. */
 static void set_share(uint32_t op, weir_dev_collective *handle)
 {
@@ -149,7 +155,6 @@ static void set_share(uint32_t op, weir_dev_collective *handle)
 static const weir_kernel *summing_kernel(const weir_collective *collective, const weiri_step *step,
                                          const weir_collective_reduce *r)
 {
-    const bool scaled = scales(collective, step->dtype, step->op);
     uint64_t places = (uintptr_t)r->recv | r->part;
     for (uint32_t k = 0; k < 2; k++) {
         places |= (uintptr_t)r->peer_send[k] | (uintptr_t)r->peer_recv[k];
@@ -158,7 +163,7 @@ static const weir_kernel *summing_kernel(const weir_collective *collective, cons
         places % 16 != 0) {
         return NULL;
     }
-    return weiri_collective_sums_kernels[(scaled ? WEIRI_SUM_TYPES : 0) + sum_type(step->dtype)];
+    return weiri_collective_sums_kernels[sum_place(collective, step->dtype, step->op)];
 }
 
 /* The kernel of a form. */
@@ -203,9 +208,8 @@ static bool reduces_two_extents(const weir_collective *collective, const weiri_u
 
 weir_status weiri_launch_uneven(const weir_collective *collective, const weiri_step *step, weiri_uneven_args *args)
 {
-    const bool scaled = scales(collective, step->dtype, step->op);
     const weir_kernel *const *kernels =
-        weiri_collective_uneven_kernels + ((scaled ? WEIRI_SUM_TYPES : 0) + sum_type(step->dtype)) * WEIRI_UNEVEN_FORMS;
+        weiri_collective_uneven_kernels + sum_place(collective, step->dtype, step->op) * WEIRI_UNEVEN_FORMS;
     set_handle(collective, collective->now, &args->reduce.what, &args->collective);
     set_share(step->op, &args->collective);
     if (step->call.form == WEIR_FORM_PACKETS) {
