@@ -151,8 +151,8 @@ static uint64_t most_for_two(uint32_t limit, uint32_t kind, bool sums)
  *
  * Parts between two (2026-11-30, docs/data/parts-bounds-2xh200.csv), allgathers and reduce_scatters: 64 parts took the
  * same time at 335, 260, 260 and 265 KiB for each of 8, 16, 24 and 32 blocks, and one misaligned part at 190, 150, 170
- * and 135. By slots reduce_scatters of many parts whose results are misaligned took longer than by lines wherever these
- * have room.
+ * and 135. A reduce_scatter of 64 parts whose results are misaligned took 1.6 to 4.3 times as long by slots as by
+ * lines, from 1 to 4 MiB by 8 and 24 blocks. More data and other limits follow without a measurement.
  *
  * A broadcast among four took the same time by lines and by slots at 340, 300, 500 and 450 KiB for each of 8, 16, 24
  * and 32 blocks, and in registered memory at 140, 200, 390 and 360 (2026-11-26). */

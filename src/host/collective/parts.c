@@ -347,8 +347,8 @@ static uint32_t kind_of(const parts_call *call, const weir_collective_parts *p, 
     return call->joins && !are_aligned(p, ranks) ? WEIRI_PARTS_MISALIGNED : WEIRI_PARTS_MANY;
 }
 
-/* Chooses form and shape as for the even operation whose parts are all as long as the longest sequence. Lets the
- * staging grow before. */
+/* Chooses form and shape as for the even operation whose parts are all as long as the longest sequence, with the bounds
+ * of this kind of parts. Lets the staging grow before. */
 static weir_status choose(const parts_call *call, const weir_collective_parts *p, const weir_part *only,
                           const weiri_step *step, weir_collective_form *form, weir_shape *shape)
 {
