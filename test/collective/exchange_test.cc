@@ -109,7 +109,8 @@ void rings_have_room(weirt_rank *rank)
         Bench bench;
         if (open_bench(rank, opts_of(rank, 8, staging), room, false, &bench)) {
             const weir_dev_collective &c = bench.collective->device;
-            const uint64_t rings = c.messages - (c.slots + 4ull * c.ranks * c.slot_columns * c.slot_bytes);
+            const uint64_t rings =
+                c.messages - (c.slots + 4ull * weir_collective_sources(c.ranks) * c.slot_columns * c.slot_bytes);
             const uint64_t unit = 128 + 2 * (1ull << c.ring_shift); // the sender's call, and packets
             const uint64_t needed = c.ring_units == 0 ? 0 : (c.ring_units - 1 + c.ring_units / 4) * unit;
             WEIRT_EXPECT(rank, c.messages % 128 == 0 && rings == 128ull * c.ring_lines * c.ranks);

@@ -44,6 +44,70 @@ TEST_P(GatherV, AndScatterVOfRandomExtents)
     }
 }
 
+uint8_t byte_of(uint32_t from, uint64_t at) { return static_cast<uint8_t>(1 + from * 101 + at * 7 + at / 251); }
+
+// Whether `count` bytes at byte `at` of out are those of `from`.
+bool received(const Bench &b, uint32_t from, uint64_t at, uint64_t count)
+{
+    std::vector<uint8_t> have(count);
+    const char *out = static_cast<const char *>(weir_memory_pointer(b.out)) + at;
+    bool fine = WEIRT_OK(b.rank, weir_device_copy(b.comm.device, have.data(), out, count));
+    for (uint64_t i = 0; i < count && fine; i++) {
+        fine = WEIRT_EXPECT(b.rank, have[i] == byte_of(from, at + i));
+    }
+    return fine;
+}
+
+// Through slots one of two ranks sends a few bytes, and the other one none, beside much that stays where it is: all
+// blocks keep a share of that.
+void tiny_pieces(weirt_rank *rank)
+{
+    constexpr uint64_t large = 100000, far = 200000;
+    weir_collective_opts opts = gather_opts(rank);
+    opts.form = WEIR_FORM_SLOTS;
+    if (std::strcmp(rank->stage->kind, "cpu") == 0) {
+        opts.blocks = *static_cast<const uint32_t *>(rank->arg);
+        opts.threads = 1;
+    }
+    Bench b;
+    bool fine = bench_open(rank, &opts, 2 * far, 0, &b);
+    const bool first = rank->rank == 0;
+    const char *in = fine ? static_cast<const char *>(weir_memory_pointer(b.in)) : nullptr;
+    char *out = fine ? static_cast<char *>(weir_memory_pointer(b.out)) : nullptr;
+    std::vector<uint8_t> mine(2 * far);
+    for (uint64_t i = 0; i < mine.size(); i++) {
+        mine[i] = byte_of(rank->rank, i);
+    }
+    fine = fine && WEIRT_OK(rank, weir_device_copy(b.comm.device, weir_memory_pointer(b.in), mine.data(), mine.size()));
+    for (const uint64_t tiny : { 1, 15, 100, 449 }) {
+        for (uint32_t turn = 0; turn < 3 && fine; turn++) {
+            const weir_extent gathered[] = { { far, tiny }, { 0, large } };
+            const weir_extent scattered[] = { { 0, large }, { far, tiny } };
+            const weir_extent sends[][2] = { { { 0, large }, { far, tiny } }, { { far, 0 }, { 0, large } } };
+            const weir_extent recvs[][2] = { { { 0, large }, { far, 0 } }, { { far, tiny }, { 0, large } } };
+            fine = WEIRT_OK(rank, weir_device_fill(b.comm.device, out, 0, 2 * far));
+            const weir_status called =
+                turn == 0 ? weir_gather_v(b.collective, first ? in + far : in, out, gathered, WEIR_U8, 1, b.stream)
+                : turn == 1
+                    ? weir_scatter_v(b.collective, in, first ? out : out + far, scattered, WEIR_U8, 0, b.stream)
+                    : weir_all_to_all_v(b.collective, in, sends[rank->rank], out, recvs[rank->rank], WEIR_U8, b.stream);
+            fine = fine && WEIRT_OK(rank, called) &&
+                   WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms()));
+            // The large piece stays at rank 1 in a gather, at rank 0 in a scatter, and at both in an all_to_all.
+            fine = fine && (turn == 2 || first == (turn == 1) ? received(b, rank->rank, 0, large) : true);
+            fine = fine && (first || received(b, 0, far, tiny));
+        }
+    }
+    bench_close(&b);
+}
+
+TEST_P(GatherV, TinyPiecesBesideLargeOnes)
+{
+    for (const uint32_t blocks : { 2u, 8u, 24u }) {
+        weirt_ranks_run(stage(), 2, tiny_pieces, &blocks, sizeof blocks);
+    }
+}
+
 void refused(const Bench *b, const char *part, weir_status status, weir_status expected_status = WEIR_ERR_INVALID)
 {
     WEIRT_EXPECT(b->rank, status == expected_status);

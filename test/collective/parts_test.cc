@@ -409,6 +409,32 @@ void aligned_extents(weirt_rank *rank)
     bench_close(&b);
 }
 
+// Two ranks that send different numbers of bytes through slots: many blocks, so that each direction has some of them.
+// One part or three, aligned, or with extents that are not.
+void uneven_by_slots(weirt_rank *rank)
+{
+    const Setting *s = static_cast<const Setting *>(rank->arg);
+    const uint64_t shares[][2] = { { 1, 2 }, { 9, 1 }, { 0, 3 }, { 4, 0 }, { 3, 2 }, { 1, 60 }, { 2, 2 } };
+    Bench b;
+    bool fine = open(rank, *s, &b);
+    for (uint64_t n = 0; n < 8 * 7 && fine; n++) {
+        const auto &share = shares[n / 8];
+        const uint64_t random = mix(n + 1);
+        const uint64_t count = n % 2 != 0 ? 3 : 1;
+        const bool aligned = n / 4 % 2 == 0;
+        Case c = { n / 2 % 2 != 0, WEIR_SUM, random % 4 == 0, {} };
+        for (uint64_t i = 0; i < count; i++) {
+            const uint64_t unit = s->elements / (share[0] + share[1]) / count / 16 * 16 + (aligned ? 0 : 1);
+            Part part = { random / 4 % 2 != 0 ? WEIR_F16 : WEIR_F32, 0, random / 8 % 3 == 0, n + 100 * i, {} };
+            part.extents.push_back({ unit * share[1] + 16, unit * share[0] });
+            part.extents.push_back({ 0, unit * share[1] });
+            c.parts.push_back(part);
+        }
+        fine = run_case(&b, c, 0, n);
+    }
+    bench_close(&b);
+}
+
 // Sums of several parts of one type: each type, without a factor, with one, and as an average. A thread has one line,
 // or so many that it has two under way.
 void sums_by_lines(weirt_rank *rank)
@@ -807,6 +833,13 @@ TEST_P(CollectiveParts, RandomBySlots)
 {
     run_all(stage(), { 3, 1, 2, 5, 7 }, random_cases, { WEIR_FORM_SLOTS, 3, 1, false, 0, 10, 700 });
     run_all(stage(), { 2, 6 }, random_cases, { WEIR_FORM_SLOTS, 1, 2, false, 0, 8, 700 });
+}
+
+TEST_P(CollectiveParts, UnevenBySlots)
+{
+    for (const uint32_t blocks : { 2u, 11u, 20u }) {
+        run_all(stage(), { 2 }, uneven_by_slots, { WEIR_FORM_SLOTS, blocks, 1, false, 0, 0, 40000 });
+    }
 }
 
 TEST_P(CollectiveParts, OddExtentsBySlots)

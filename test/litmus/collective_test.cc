@@ -143,6 +143,7 @@ template <uint32_t N> struct AnyCalls {
         uint64_t words; // of a rank's data in a reduction of all data, else of a piece
         uint32_t root;
         bool in_place;
+        bool split;                 // a call by slots between two ranks, if they send different numbers of bytes
         uint64_t chunk;             // bytes that a thread draws of registered memory; 0: each block has its range
         uint64_t extents[PARTS][N]; // words
         uint32_t delays[threads];
@@ -185,11 +186,16 @@ template <uint32_t N> struct AnyCalls {
             (call.form == ONCE && !has_once) || (call.form == REGISTERED && !has_registered) ? SLOTS : call.form;
         call.words = 1 + draw(draw(2) != 0 ? 4 : MOST);
         call.root = draw(N);
+        call.split = draw(2) != 0;
         call.chunk = 32 * draw(3);
         for (uint64_t(&extents)[N] : call.extents) {
             for (uint64_t &words : extents) {
                 words = draw(2) != 0 ? draw(4) : draw(PART / N + 1);
             }
+        }
+        const uint32_t empty = draw(4 * N); // in one call of four a rank has no elements
+        for (uint64_t(&extents)[N] : call.extents) {
+            extents[empty % N] *= empty >= N;
         }
         for (uint32_t &delay : call.delays) {
             delay = draw(4) == 0 ? draw(100) : 0;
@@ -213,7 +219,7 @@ template <uint32_t N> struct AnyCalls {
         c.packet_room = c.line_room = ROOM;
         c.mailboxes = weir_collective_lines(&c) + 4 * N * ROOM;
         c.slots = weir_collective_cell(&c, WEIR_CELL_KINDS, 0, 0);
-        c.slot_columns = 1;
+        c.slot_columns = N == 2 ? 2 : 1;
         c.slot_bytes = 128;
     }
     // The word of rank `from` for the place `at` in call `number`, and the sum of those of all ranks.
@@ -228,6 +234,15 @@ template <uint32_t N> struct AnyCalls {
             all += value(k, number, at);
         }
         return all;
+    }
+    // `split` of a description for two blocks.
+    static uint32_t split_of(uint64_t out, uint64_t in)
+    {
+        return N != 2 || out == in ? 0 : 1 + (in == 0 ? 2 : out == 0 ? 0 : 1);
+    }
+    static uint32_t columns_of(uint32_t split, bool sends)
+    {
+        return split == 0 || split == 2 ? 1 : (split == 3) == sends ? 2 : 1;
     }
     static bool reduces(const Call &call) { return call.kind <= REDUCE_SCATTER; }
     static bool has_parts(const Call &call) { return call.kind >= GATHER_PARTS; }
@@ -313,9 +328,14 @@ template <uint32_t N> struct AnyCalls {
             d.pieces[k].send.bytes = call.kind == BROADCAST && call.root != r ? 0 : piece;
             d.pieces[k].recv.at = call.kind == BROADCAST ? 0 : piece * k;
             d.pieces[k].recv.bytes = call.kind == BROADCAST && call.root != k ? 0 : piece;
-            d.send_range[k] = weir_slots_range(d.pieces[k].send.bytes, 1);
-            d.recv_range[k] = weir_slots_range(d.pieces[k].recv.bytes, 1);
             d.peer_recv[k] = call.form == REGISTERED ? reinterpret_cast<char *>(out[k]) : nullptr;
+        }
+        if (call.split) {
+            d.split = split_of(d.pieces[(r + 1) % N].send.bytes, d.pieces[(r + 1) % N].recv.bytes);
+        }
+        for (uint32_t k = 0; k < N; k++) {
+            d.send_range[k] = weir_slots_range(d.pieces[k].send.bytes, columns_of(d.split, true));
+            d.recv_range[k] = weir_slots_range(d.pieces[k].recv.bytes, columns_of(d.split, false));
         }
         d.peer_recv_at = call.kind == BROADCAST ? 0 : piece * r;
         switch (call.form) {
@@ -354,9 +374,15 @@ template <uint32_t N> struct AnyCalls {
             }
         }
         for (uint32_t k = 0; k < N; k++) {
-            d.range[k] = weir_slots_range(d.of[k].bytes, 1);
             d.most = d.of[k].bytes > d.most ? d.of[k].bytes : d.most;
             d.peer_recv[k] = call.form == REGISTERED ? reinterpret_cast<char *>(out[k]) : nullptr;
+        }
+        if (call.split && call.form == SLOTS) {
+            d.split = split_of(d.of[joins ? (r + 1) % N : r].bytes, d.of[joins ? r : (r + 1) % N].bytes);
+        }
+        for (uint32_t k = 0; k < N; k++) {
+            const bool both = joins && N == 2 && d.split == 0; // each block is a column that sends and joins
+            d.range[k] = weir_slots_range(d.of[k].bytes, both ? 2 : columns_of(d.split, (k == r) != joins));
         }
         if (call.form == LINES) {
             return takes_own(r, number) // the kernel for any type, or the one for its type

@@ -29,7 +29,7 @@
     NOUN(4, proxy, 1u)          \
     NOUN(5, rdma, 1u)           \
     NOUN(6, port_channel, 2u)   \
-    NOUN(7, collective, 7u)     \
+    NOUN(7, collective, 8u)     \
     NOUN(8, rails, 3u)          \
     NOUN(9, window, 2u)         \
     NOUN(10, table, 2u)         \
@@ -240,7 +240,7 @@ typedef struct weir_dev_collective {
     uint32_t message_blocks; /* columns of an exchange */
     uint64_t messages;       /* message slots of exchanges, two for each column and each other rank */
     uint64_t message_bytes;
-    uint32_t slot_columns; /* columns that have slots, of two blocks each */
+    uint32_t slot_columns; /* columns that have slots */
     uint16_t ring_lines;   /* a sender's ring for small transfers, in lines of 128 bytes; rings lie before `messages` */
     uint8_t ring_units;    /* of a ring, a power of two; 0: there are no rings */
     uint8_t ring_shift;    /* the bytes of data of a unit, as a power of two */

@@ -349,7 +349,8 @@ uint32_t weiri_choice_most_blocks(const weir_collective *collective, const weiri
     const weir_dev_collective *device = device_of(collective, work);
     const bool shared = form == WEIR_FORM_SLOTS && stores_in_slots(work) && !work->alone;
     const uint32_t most = collective->forced != 0 ? collective->forced : shared ? device->blocks : collective->sm_limit;
-    return needs_slots(work, form) && weir_slots_columns(most) > device->slot_columns ? 2 * device->slot_columns : most;
+    const uint32_t blocks = device->ranks == 2 ? 1 : 2; /* of a column that has slots */
+    return needs_slots(work, form) && most / blocks > device->slot_columns ? blocks * device->slot_columns : most;
 }
 
 /* Copies leave the kernels nothing to do but to wait, so one warp is enough. */

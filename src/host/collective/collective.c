@@ -73,11 +73,10 @@ static const shares first_shares = { 16, 4, 4, 6, 3, (uint64_t)16 << 10, (uint64
 /* The rows of the library were measured with these rooms. */
 static const shares growth_shares = { 18, 1, 5, 8, 0, 0, 0, 0, 0 };
 
-/* The number of columns that have slots. */
+/* The number of columns that have slots, of which two ranks may use one for each block. */
 static uint32_t count_columns(const weir_dev_collective *device, uint64_t bytes, uint64_t least)
 {
-    const bool few = device->ranks == 2 && device->blocks <= WEIR_REDUCE_FEW;
-    const uint32_t all = few ? device->blocks : weir_slots_columns(device->blocks);
+    const uint32_t all = device->ranks == 2 ? device->blocks : weir_slots_columns(device->blocks);
     const uint64_t fit = least == 0 ? all : bytes / least;
     return fit >= all ? all : fit == 0 ? 1 : (uint32_t)fit;
 }
@@ -124,12 +123,13 @@ static uint64_t message_slot_of(uint64_t bytes, const weir_dev_collective *devic
 static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t staging, const shares *part)
 {
     const uint64_t unit = staging / part->all;
-    const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves or turns, ranks */
+    const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves, ranks */
     device->packet_room = (uint32_t)slot_of(unit * part->packets, rooms, ROOM_MOST);
     device->line_room = (uint32_t)slot_of(unit * part->lines, rooms, ROOM_MOST);
-    device->slot_columns = count_columns(device, unit * part->slots / rooms, part->slot_least);
+    const uint64_t slots = (uint64_t)2 * 2 * weir_collective_sources(device->ranks); /* of a column */
+    device->slot_columns = count_columns(device, unit * part->slots / slots, part->slot_least);
     device->slot_bytes =
-        slot_of(unit * part->slots, rooms * device->slot_columns, sm_limit <= FEW_SMS ? LONG_SLOT_MOST : SLOT_MOST);
+        slot_of(unit * part->slots, slots * device->slot_columns, sm_limit <= FEW_SMS ? LONG_SLOT_MOST : SLOT_MOST);
     const uint64_t share = unit * part->messages;
     const uint64_t rings = share != 0 ? divide_rings(device, share) : 0;
     const uint64_t ring_share = share / 2 < RING_SHARE * device->ranks ? share / 2 : RING_SHARE * device->ranks;
@@ -140,7 +140,7 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
     }
     device->mailboxes = weir_collective_lines(device) + rooms * device->line_room;
     device->slots = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
-    const uint64_t end = device->slots + rooms * device->slot_columns * device->slot_bytes + rings;
+    const uint64_t end = device->slots + slots * device->slot_columns * device->slot_bytes + rings;
     if (share == 0) {
         return end;
     }

@@ -283,7 +283,7 @@ weir_status weiri_launch_exchange(const weir_collective *collective, const weiri
 }
 
 /* Whether most of this rank's data for its own sequence is misaligned, and aligning it pays: the blocks that align it
- * send less than that to the others. */
+ * send less than that to the others. A split call has too few blocks that send. */
 static bool aligns(const weir_collective_parts *p, uint32_t rank, uint32_t ranks)
 {
     uint64_t misaligned = 0;
@@ -297,7 +297,7 @@ static bool aligns(const weir_collective_parts *p, uint32_t rank, uint32_t ranks
     for (uint32_t k = 0; k < ranks; k++) {
         others += k != rank ? p->of[k].bytes : 0;
     }
-    return ranks > 1 && misaligned > p->of[rank].bytes / 2 && others < p->of[rank].bytes;
+    return ranks > 1 && p->split == 0 && misaligned > p->of[rank].bytes / 2 && others < p->of[rank].bytes;
 }
 
 /* The kernel that joins the parts by lines or slots. */

@@ -89,22 +89,23 @@ WEIR_FN uint64_t weir_collective_room(const weir_dev_collective *c, uint64_t bas
 /* The columns of a grid, of two blocks each. With an odd number of blocks the last block has a column without data. */
 WEIR_FN uint32_t weir_slots_columns(uint32_t blocks) { return blocks < 2 ? 1 : blocks / 2; }
 
-/* The columns of a reduction. Of two ranks, up to so many blocks are a column each, if the columns have slots. Joining
- * takes longer than sending, and by few blocks it limits the call. So all of them join: by 8 blocks 16 to 256 MiB take
- * 4 to 10 % less, by 4 blocks 4 to 13 %, by 16 up to 16 % more (two H200, 2026-11-30, docs/data/slots-both-2xh200.csv).
- */
+/* The columns of a reduction. Of two ranks, up to so many blocks are a column each. Joining takes longer than sending,
+ * and by few blocks it limits the call. So all of them join: by 8 blocks 16 to 256 MiB take 4 to 10 % less, by 4 blocks
+ * 4 to 13 %, by 16 up to 16 % more (two H200, 2026-11-30, docs/data/slots-both-2xh200.csv). */
 #define WEIR_REDUCE_FEW 8u
 WEIR_FN uint32_t weir_reduce_columns(const weir_dev_collective *c, uint32_t blocks)
 {
-    return c->ranks == 2 && blocks <= WEIR_REDUCE_FEW && blocks <= c->slot_columns ? blocks
-                                                                                   : weir_slots_columns(blocks);
+    return c->ranks == 2 && blocks <= WEIR_REDUCE_FEW ? blocks : weir_slots_columns(blocks);
 }
+
+/* The slots that a column has for one turn in each section: one for each rank, or one for the other rank of two. */
+WEIR_FN uint32_t weir_collective_sources(uint32_t ranks) { return ranks == 2 ? 1 : ranks; }
 
 WEIR_FN uint64_t weir_collective_slot(const weir_dev_collective *c, uint32_t section, uint32_t turn, uint32_t column,
                                       uint32_t from)
 {
     uint64_t index = ((uint64_t)section * 2 + turn) * c->slot_columns + column;
-    return c->slots + (index * c->ranks + from) * c->slot_bytes;
+    return c->slots + (c->ranks == 2 ? index : index * c->ranks + from) * c->slot_bytes;
 }
 
 /* The semaphore of `kind` between a column and the same one of `peer`, which may be the calling rank. */

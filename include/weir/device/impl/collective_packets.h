@@ -16,7 +16,7 @@ typedef struct weir_collective_move {
     uint32_t counted;  /* the bytes of pieces are compared, not what.count */
     uint32_t in_place; /* received data overwrites sent data */
     uint32_t relay;    /* 1 and the root of a broadcast whose ranks pass parts on (impl/collective_relay.h); 0: none */
-    uint32_t reserved;
+    uint32_t split;    /* for slots: how the blocks are divided (impl/collective_slots.h) */
     weir_collective_pieces pieces[WEIR_COLLECTIVE_RANKS];
     weir_collective_what what;
     uint64_t send_range[WEIR_COLLECTIVE_RANKS]; /* for slots: weir_slots_range of each piece */

@@ -36,7 +36,7 @@ typedef struct weir_collective_parts {
     uint32_t wide;
     uint32_t dtype; /* of all parts; WEIR_DTYPES if they differ */
     uint32_t op;
-    uint32_t reserved;
+    uint32_t split; /* for slots: how the blocks are divided (impl/collective_slots.h) */
     uint64_t most;  /* bytes of the longest sequence */
     uint64_t chunk; /* for slots: bytes of a round */
     char *base;
@@ -80,6 +80,13 @@ WEIR_FN uint64_t weir_parts_end(const weir_collective_parts *p, uint32_t part, u
     return part + 1 < p->count ? weir_parts_begin(p, part + 1, rank, unit) : p->of[rank].bytes;
 }
 
+/* The first element of an extent. */
+WEIR_FN uint64_t weir_parts_first(const weir_collective_parts *p, uint32_t part, uint32_t rank)
+{
+    const uint64_t *row = p->words + (uint64_t)part * p->stride + 2;
+    return p->wide ? row[2 * rank] : row[rank] >> 32;
+}
+
 /* Bytes of data of a unit. */
 WEIR_FN uint32_t weir_parts_data(uint32_t unit) { return unit == WEIR_LINE_BYTES ? WEIR_LINE_DATA : unit; }
 
@@ -89,7 +96,7 @@ WEIR_FN weir_parts_piece weir_parts_piece_of(const weir_collective_parts *p, uin
 {
     const uint64_t *row = p->words + (uint64_t)part * p->stride;
     const uint64_t place = weir_parts_place(p, part, rank);
-    const uint64_t first = p->wide ? row[2 + 2 * rank] : row[2 + rank] >> 32;
+    const uint64_t first = weir_parts_first(p, part, rank);
     const uint64_t end = weir_parts_end(p, part, rank, unit);
     weir_parts_piece piece;
     piece.dtype = weir_parts_dtype(p, part);
@@ -451,10 +458,10 @@ WEIR_FN void weir_parts_join_piece(const weir_dev_collective *c, const weir_slot
 #define WEIR_PARTS_ANY_TYPE WEIR_DTYPES
 
 /* Joins a range of this rank's sequence, of which the others' data is in slots that begin at `in`, and with `aligns`
- * its own, too. */
+ * its own in the slot `own`. */
 WEIR_FN void weir_parts_join_range(const weir_dev_collective *c, const weir_collective_parts *p,
-                                   const weir_parts_range *range, const char *in, uint32_t dtype, uint32_t op,
-                                   uint32_t aligns, weir_coop coop)
+                                   const weir_parts_range *range, const char *in, const char *own, uint32_t dtype,
+                                   uint32_t op, uint32_t aligns, weir_coop coop)
 {
     weir_slots_work w;
     w.pull = NULL;
@@ -475,7 +482,7 @@ WEIR_FN void weir_parts_join_range(const weir_dev_collective *c, const weir_coll
         if (bytes <= 0) {
             continue;
         }
-        w.own = aligns != 0 ? in + c->rank * c->slot_bytes + to : piece.send + skip;
+        w.own = aligns != 0 ? own + to : piece.send + skip;
         w.in = in + to;
         w.out = piece.recv + skip;
         if (dtype == WEIR_PARTS_ANY_TYPE) {
@@ -538,7 +545,7 @@ WEIR_FN void weir_parts_send_round(const weir_dev_collective *c, const weir_coll
     }
     if (aligns != 0) {
         const weir_parts_range range = weir_parts_round(p, c->rank, round, column);
-        weir_parts_copy(p, &range, joins, WEIR_PARTS_TO_SLOT, weir_slot_at(c, c->rank, 0, round, column), coop);
+        weir_parts_copy(p, &range, joins, WEIR_PARTS_TO_SLOT, weir_slot_at(c, c->rank, 1, round, column), coop);
     }
 }
 
@@ -558,28 +565,46 @@ WEIR_FN void weir_parts_join_round(const weir_dev_collective *c, const weir_coll
                                    uint32_t column, uint32_t dtype, uint32_t op, uint32_t aligns, weir_coop coop)
 {
     const weir_parts_range range = weir_parts_round(p, c->rank, round, column);
-    weir_parts_join_range(c, p, &range, weir_slots_in(c, 0, round, column), dtype, op, aligns, coop);
+    weir_parts_join_range(c, p, &range, weir_slots_in(c, 0, round, column), weir_slot_at(c, c->rank, 1, round, column),
+                          dtype, op, aligns, coop);
 }
 
-/* Copies half of the column's range of this rank's own sequence: each block of a column copies one half. */
+/* Copies half of the column's range of this rank's own sequence: each block of a column copies one half. Where the call
+ * is split, each block copies its share of the sequence. */
 WEIR_FN void weir_parts_keep(const weir_dev_collective *c, const weir_collective_parts *p, uint64_t round,
-                             uint32_t column, int second, weir_coop coop)
+                             uint64_t rounds, uint32_t column, int second, weir_coop coop)
 {
-    weir_parts_range range = weir_parts_round(p, c->rank, round, column);
-    const int64_t half = range.left / 2 / 128 * 128;
-    range.at += second ? (uint64_t)half : 0;
-    range.left = second ? range.left - half : half;
+    weir_parts_range range;
+    if (p->split != 0) {
+        range.rank = c->rank;
+        range.at = weir_slots_share(p->of[c->rank].bytes, round, rounds, &range.left, coop);
+    } else {
+        range = weir_parts_round(p, c->rank, round, column);
+        const int64_t half = range.left / 2 / 128 * 128;
+        range.at += second ? (uint64_t)half : 0;
+        range.left = second ? range.left - half : half;
+    }
     weir_parts_copy(p, &range, 0, WEIR_PARTS_KEEP, NULL, coop);
 }
 
-/* Like weir_slots_move, or with `joins` a reduction, with its columns. With `aligns`, 0 or 1, a rank sends its data for
- * its own sequence to itself, too. */
+/* The bytes of the longest sequence that the columns of a block divide. A rank sends its own sequence in an allgather,
+ * and takes it in a reduce_scatter. */
+WEIR_FN uint64_t weir_parts_most(const weir_dev_collective *c, const weir_collective_parts *p, int joins, int sends)
+{
+    return p->split == 0 ? p->most : p->of[sends == !joins ? c->rank : weir_collective_peer(c, 0)].bytes;
+}
+
+/* Like weir_slots_move, or with `joins` a reduction, with its columns unless the call is split. With `aligns`, 0 or 1,
+ * a rank sends its data for its own sequence to itself, too. */
 WEIR_FN weir_status weir_parts_slots(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
                                      uint32_t dtype, uint32_t op, uint32_t aligns, weir_coop coop)
 {
-    const weir_slots_duty duty = joins ? weir_reduce_duty_of(c, coop) : weir_slots_duty_of(coop);
+    const weir_slots_duty duty =
+        joins && p->split == 0 ? weir_reduce_duty_of(c, coop) : weir_split_duty_of(p->split, coop);
     const uint32_t column = duty.column;
-    const uint64_t rounds = column < duty.columns ? weir_slots_rounds(p->most, 0, duty.columns, p->chunk) : 0;
+    const uint64_t rounds = column < duty.columns
+                                ? weir_slots_rounds(weir_parts_most(c, p, joins, duty.sends), 0, duty.columns, p->chunk)
+                                : 0;
     weir_status status = WEIR_OK;
     for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
         if (duty.sends && i >= 2) {
@@ -590,13 +615,13 @@ WEIR_FN weir_status weir_parts_slots(const weir_dev_collective *c, const weir_co
             weir_parts_send_round(c, p, joins, aligns, i, column, coop);
             weir_collective_signal(c, WEIR_CELL_DATA, weir_parts_busy(c, p, !joins, aligns, i, column), column, coop);
             if (!joins) {
-                weir_parts_keep(c, p, i, column, 0, coop);
+                weir_parts_keep(c, p, i, rounds, column, 0, coop);
             }
         }
         if (duty.takes && i >= 1 && i <= rounds && status == WEIR_OK) {
             const uint32_t from = weir_parts_busy(c, p, joins, aligns, i - 1, column);
             if (!joins) {
-                weir_parts_keep(c, p, i - 1, column, 1, coop);
+                weir_parts_keep(c, p, i - 1, rounds, column, 1, coop);
             }
             status = weir_collective_wait(c, WEIR_CELL_DATA, from, column, coop);
             if (status == WEIR_OK) {

@@ -4,7 +4,11 @@
  * its blocks stores data into slots of the peers, then signals. The other block joins or takes the data that arrives;
  * the link does not wait for that. Both go round by round and use two slots in turn. A block that is alone in its grid
  * does both, and so does each block of a reduction of two ranks by few blocks. If the receiving user's memory is mapped
- * here, results go directly into it (zero-copy). */
+ * here, results go directly into it (zero-copy).
+ *
+ * If one of two ranks sends more than the other, the host may split a call. Each direction then has blocks in
+ * proportion to its bytes: what a rank sends has a column for each block that sends it, and as many blocks of the other
+ * rank take it. `split` is one more than the number of blocks that send here; 0: the call is not split. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_SLOTS_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_SLOTS_H
 
@@ -26,6 +30,20 @@ WEIR_FN weir_slots_duty weir_slots_duty_of(weir_coop coop)
     duty.sends = coop.block < duty.columns;
     duty.takes = !duty.sends || coop.blocks == 1;
     duty.column = duty.sends ? coop.block : coop.block - duty.columns;
+    return duty;
+}
+
+/* The same where the call may be split. */
+WEIR_FN weir_slots_duty weir_split_duty_of(uint32_t split, weir_coop coop)
+{
+    weir_slots_duty duty = weir_slots_duty_of(coop);
+    if (split != 0) {
+        const uint32_t sending = split - 1;
+        duty.sends = coop.block < sending;
+        duty.takes = !duty.sends;
+        duty.column = duty.sends ? coop.block : coop.block - sending;
+        duty.columns = duty.sends ? sending : coop.blocks - sending;
+    }
     return duty;
 }
 
@@ -69,10 +87,12 @@ WEIR_FN char *weir_slot_at(const weir_dev_collective *c, uint32_t peer, uint32_t
     return c->memory[peer] + weir_collective_slot(c, section, (uint32_t)(round % 2), column, c->rank);
 }
 
-/* The slots that this rank receives, beginning with that of rank 0. */
+/* The slots that this rank receives: that of rank k lies k slots behind the result. Of two ranks there is only the
+ * other one's. */
 WEIR_FN const char *weir_slots_in(const weir_dev_collective *c, uint32_t section, uint64_t round, uint32_t column)
 {
-    return c->memory[c->rank] + weir_collective_slot(c, section, (uint32_t)(round % 2), column, 0);
+    const char *first = c->memory[c->rank] + weir_collective_slot(c, section, (uint32_t)(round % 2), column, 0);
+    return c->ranks == 2 && c->rank == 0 ? first - c->slot_bytes : first;
 }
 
 /* If many blocks store to one peer at a time, its links limit them, and those of the other peers are idle. So a block
@@ -337,15 +357,28 @@ WEIR_FN void weir_slots_keep_bytes(const weir_dev_collective *c, const weir_coll
     }
 }
 
+/* Where a call is split, each block keeps a share of the `bytes` bytes that stay here. Its place in a round. */
+WEIR_FN uint64_t weir_slots_share(uint64_t bytes, uint64_t round, uint64_t rounds, int64_t *left, weir_coop coop)
+{
+    const uint64_t range = weir_slots_range(bytes, coop.blocks);
+    const uint64_t each = (range / 128 + rounds - 1) / rounds * 128;
+    return weir_slots_piece(bytes, range, round, each, coop.block, left);
+}
+
 /* With few columns the sending block copies half of the piece, if the receiving block takes data from peers. With many,
  * the receiving blocks have time to copy all of it. */
 #define WEIR_SLOTS_MANY 32u
 WEIR_FN void weir_slots_keep(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
-                             uint32_t column, int divides, int second, weir_coop coop)
+                             uint64_t rounds, uint32_t column, int divides, int second, weir_coop coop)
 {
+    const uint64_t bytes = m->pieces[c->rank].recv.bytes;
     int64_t left;
-    const uint64_t at =
-        weir_slots_piece(m->pieces[c->rank].recv.bytes, m->recv_range[c->rank], round, m->chunk, column, &left);
+    if (m->split != 0) {
+        const uint64_t share = weir_slots_share(bytes, round, rounds, &left, coop);
+        weir_slots_keep_bytes(c, m, share, left, coop);
+        return;
+    }
+    const uint64_t at = weir_slots_piece(bytes, m->recv_range[c->rank], round, m->chunk, column, &left);
     const int64_t half = divides ? left / 2 / 128 * 128 : 0;
     weir_slots_keep_bytes(c, m, second ? at + (uint64_t)half : at, second ? left - half : half, coop);
 }
@@ -375,14 +408,25 @@ WEIR_FN int weir_slots_receives(const weir_dev_collective *c, const weir_collect
     return some;
 }
 
+/* The bytes of the longest piece that the columns of a block divide. */
+WEIR_FN uint64_t weir_slots_most(const weir_dev_collective *c, const weir_collective_move *m, int sends)
+{
+    if (m->split == 0) {
+        return m->most;
+    }
+    const weir_collective_pieces *pieces = &m->pieces[weir_collective_peer(c, 0)];
+    return sends ? pieces->send.bytes : pieces->recv.bytes;
+}
+
 /* A move through slots. If received data overwrites sent data, the two blocks of a column meet, too: the sender signals
  * its own rank. A rank that is alone receives nothing. */
 WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
-    const weir_slots_duty duty = weir_slots_duty_of(coop);
+    const weir_slots_duty duty = weir_split_duty_of(m->split, coop);
     const uint32_t column = duty.column;
     const uint32_t self = m->in_place && c->ranks > 1 ? (uint32_t)1 << c->rank : 0;
-    const uint64_t rounds = column < duty.columns ? weir_slots_rounds(m->most, 0, duty.columns, m->chunk) : 0;
+    const uint64_t rounds =
+        column < duty.columns ? weir_slots_rounds(weir_slots_most(c, m, duty.sends), 0, duty.columns, m->chunk) : 0;
     const int divides = duty.columns < WEIR_SLOTS_MANY && weir_slots_receives(c, m);
     weir_status status = WEIR_OK;
     for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
@@ -393,11 +437,11 @@ WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_col
             const uint32_t to = weir_slots_peers(c, m, 0, i, column);
             weir_slots_send(c, m, i, column, coop);
             weir_collective_signal(c, WEIR_CELL_DATA, to | self, column, coop);
-            weir_slots_keep(c, m, i, column, divides, 0, coop);
+            weir_slots_keep(c, m, i, rounds, column, divides, 0, coop);
         }
         if (duty.takes && i >= 1 && i <= rounds && status == WEIR_OK) {
             const uint32_t from = weir_slots_peers(c, m, 1, i - 1, column);
-            weir_slots_keep(c, m, i - 1, column, divides, 1, coop);
+            weir_slots_keep(c, m, i - 1, rounds, column, divides, 1, coop);
             status = weir_collective_wait(c, WEIR_CELL_DATA, from | self, column, coop);
             if (status == WEIR_OK) {
                 weir_slots_take(c, m, i - 1, column, coop);
