@@ -13,7 +13,7 @@ WEIRT_PROCESS_SUITE(CollectiveGrowDeath);
 bool is_gpu(const weirt_rank *rank) { return rank->stage->kind[0] == 'g'; }
 
 // Elements that need more staging than a collective has at first.
-uint64_t large(const weirt_rank *rank) { return is_gpu(rank) ? 400000 : 20000; }
+uint64_t large(const weirt_rank *rank) { return is_gpu(rank) ? 400000 : 80000; }
 
 Operation operation(Kind kind, uint64_t count, uint64_t seed)
 {

@@ -1,5 +1,8 @@
 // Collectives by lines of buffers at odd addresses and of odd lengths: many calls in one graph, each with buffers of
 // its own, replayed with new data. On GPUs the ranks are then in step, so receivers poll while the lines arrive.
+extern "C" {
+#include "src/host/collective/collective.h"
+}
 #include "test/collective/operations.h"
 #include "test/harness/stage_test.h"
 
@@ -164,6 +167,46 @@ void odd_buffers(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// As many lines as there is room for, in calls of one trip and of two, which use the rooms in other ways. Each call
+// follows one that used the other half.
+void full_rooms(weirt_rank *rank)
+{
+    weir_collective_opts opts = {};
+    opts.size = sizeof opts;
+    opts.form = WEIR_FORM_LINES;
+    opts.staging_bytes = 512 << 10;
+    if (std::strcmp(rank->stage->kind, "cpu") == 0) {
+        opts.blocks = 2;
+        opts.threads = 2;
+    } else {
+        fit_together(rank, &opts);
+    }
+    Bench b;
+    bool fine = bench_open(rank, &opts, 8 << 20, 0, &b);
+    const uint64_t room = fine ? b.collective->device.line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA : 0;
+    for (uint64_t turn = 0; turn < 10 && fine; turn++) {
+        const Kind kinds[] = { REDUCE_SCATTER, REDUCE, ALLGATHER, ALLREDUCE, ALL_TO_ALL };
+        const Kind kind = kinds[turn % 5];
+        const bool two_trips = kind == REDUCE || (kind == ALLREDUCE && rank->size != 2);
+        const uint64_t most = room * (rank->size != 2 ? 1 : two_trips ? 2 : 4);
+        // Reductions in two trips have parts that are multiples of a unit of any form.
+        const uint64_t fit = two_trips ? most / (WEIR_LINE_DATA * 16) * (WEIR_LINE_DATA * 16) * rank->size : most;
+        const uint64_t count = fit / sizeof(double);
+        const uint64_t more = (two_trips ? most * rank->size : most) / sizeof(double) + 1;
+        const Operation o = { kind, WEIR_F64, WEIR_SUM, count, 1, 0, false, true, turn };
+        const Operation longer = { kind, WEIR_F64, WEIR_SUM, more, 1, 0, false, true, turn };
+        const Places at = places_of(&b, longer);
+        fine = run(&b, o) && WEIRT_STATUS(rank, WEIR_ERR_LIMIT, call(&b, longer, at.send, at.recv)) &&
+               WEIRT_TEXT(rank, "do not fit the forced form lines");
+    }
+    // What lies behind the lines is as it was: the mailboxes, the semaphores and the slots.
+    fine = fine && WEIRT_OK(rank, weir_collective_force(b.collective, WEIR_FORM_SLOTS, 0));
+    for (const Kind kind : { REDUCE_SCATTER, ALLREDUCE, ALLGATHER }) {
+        fine = fine && run(&b, { kind, WEIR_F64, WEIR_SUM, 10000, 0, 0, false, true, 20 });
+    }
+    bench_close(&b);
+}
+
 WEIRT_STAGE_DATA_SUITE(Lines);
 
 void run_all(const weirt_stage *stage, Kind kind, bool parts)
@@ -175,6 +218,13 @@ void run_all(const weirt_stage *stage, Kind kind, bool parts)
         if (stage->processes && !gpu) {
             break;
         }
+    }
+}
+
+TEST_P(Lines, FillTheirRooms)
+{
+    for (const uint32_t ranks : { 2, 3 }) {
+        weirt_ranks_run(stage(), ranks, full_rooms, nullptr, 0);
     }
 }
 

@@ -552,7 +552,8 @@ void full_lines(weirt_rank *rank)
     constexpr uint64_t n = 40;
     Bench b;
     bool fine = open(rank, *s, &b);
-    const uint64_t room = fine ? b.collective->now->line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA : 0;
+    const uint64_t rooms = rank->size == 2 ? WEIRI_LINE_ROOMS_OF_TWO : 1;
+    const uint64_t room = fine ? rooms * b.collective->now->line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA : 0;
     WEIRT_EXPECT(rank, !fine || (room > n * 240 && 3 * room <= memory_bytes(*s)));
     for (uint32_t turn = 0; turn < 4 && fine; turn++) {
         const uint64_t lines = room / WEIR_LINE_DATA / n - 1;

@@ -216,8 +216,9 @@ template <uint32_t N> struct AnyCalls {
         weir_dev_collective &c = collective[r];
         join_collective(c, r, rank[r], state[r], differences, memory);
         c.blocks = 2;
-        c.packet_room = c.line_room = ROOM;
-        c.mailboxes = weir_collective_lines(&c) + 4 * N * ROOM;
+        c.packet_room = ROOM;
+        c.line_room = N == 2 ? ROOM / 4 : ROOM; // between two ranks lines go on behind their room
+        c.mailboxes = weir_collective_lines(&c) + (N == 2 ? 9 : 4 * N) * c.line_room;
         c.slots = weir_collective_cell(&c, WEIR_CELL_KINDS, 0, 0);
         c.slot_columns = N == 2 ? 2 : 1;
         c.slot_bytes = 128;

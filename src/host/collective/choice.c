@@ -59,16 +59,19 @@ static uint64_t packet_piece(const weiri_work *work)
     return work->kind == WEIR_BROADCAST ? work->bytes : work->piece;
 }
 
-/* Whether a rank's room for lines holds so many bytes of data. The same on all ranks. */
-static bool has_lines(const weir_collective *collective, const weiri_work *work, uint64_t bytes)
+/* Whether a rank has room for lines of so many bytes of data from one rank, in calls of one trip or of two. The same on
+ * all ranks. */
+static bool has_lines(const weir_collective *collective, const weiri_work *work, uint64_t bytes, uint32_t trips)
 {
-    return collective->host.lines && bytes <= device_of(collective, work)->line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA;
+    const weir_dev_collective *device = device_of(collective, work);
+    const uint64_t rooms = device->ranks != 2 ? 1 : trips == 1 ? WEIRI_LINE_ROOMS_OF_TWO : WEIRI_LINE_ROOMS_OF_TWO / 2;
+    return collective->host.lines && bytes <= rooms * device->line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA;
 }
 
 /* A trip takes about a microsecond, and a rank sends the same bytes in one or two. */
 bool weiri_choice_at_once(const weir_collective *collective, const weiri_work *work)
 {
-    return work->kind == WEIR_ALLREDUCE && collective->device.ranks == 2 && has_lines(collective, work, work->bytes);
+    return work->kind == WEIR_ALLREDUCE && collective->device.ranks == 2 && has_lines(collective, work, work->bytes, 1);
 }
 
 /* Most bytes from one rank to another by lines. */
@@ -77,13 +80,20 @@ static uint64_t line_piece(const weir_collective *collective, const weiri_work *
     return weiri_choice_at_once(collective, work) ? work->bytes : work->piece + work->padding;
 }
 
+/* How often data crosses the link, one after the other, by lines. */
+static uint32_t line_trips(const weir_collective *collective, const weiri_work *work)
+{
+    const bool joins = work->kind == WEIR_ALLREDUCE || work->kind == WEIR_REDUCE;
+    return joins && !weiri_choice_at_once(collective, work) ? 2 : 1;
+}
+
 /* Whether two ranks carry out the operation by kernels of their own if it goes by lines, as it can. */
 static bool is_for_two(const weir_collective *collective, const weiri_work *work)
 {
     return collective->device.ranks == 2 && work->parts == WEIRI_PARTS_NONE &&
            (work->kind == WEIR_ALLREDUCE
                 ? weiri_choice_at_once(collective, work)
-                : (EACH_RECEIVES >> work->kind & 1) != 0 && has_lines(collective, work, work->piece));
+                : (EACH_RECEIVES >> work->kind & 1) != 0 && has_lines(collective, work, work->piece, 1));
 }
 
 static bool has_room(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
@@ -97,7 +107,7 @@ static bool has_room(const weir_collective *collective, const weiri_work *work, 
     case WEIR_FORM_PACKETS:
         return packet_piece(work) <= device->packet_room / 2;
     case WEIR_FORM_LINES:
-        return has_lines(collective, work, line_piece(collective, work));
+        return has_lines(collective, work, line_piece(collective, work), line_trips(collective, work));
     default:
         return true;
     }

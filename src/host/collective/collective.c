@@ -18,6 +18,7 @@
 #define LONG_CPU ((uint64_t)256 << 10)
 #define BLOCKS_MOST 1024u
 #define ROOM_MOST ((uint64_t)1 << 30) /* the most bytes of a room, which the handle has in 32 bits */
+#define LINE_ROOM_MOST (ROOM_MOST / WEIRI_LINE_ROOMS_OF_TWO) /* parts have 32 bits for places in all rooms of lines */
 #define SLOT_MOST ((uint64_t)512 << 10)
 #define LONG_SLOT_MOST ((uint64_t)2 << 20) /* with up to FEW_SMS: local.c says when a round is so long */
 #define FEW_SMS 16u
@@ -123,9 +124,10 @@ static uint64_t message_slot_of(uint64_t bytes, const weir_dev_collective *devic
 static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t staging, const shares *part)
 {
     const uint64_t unit = staging / part->all;
-    const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves, ranks */
+    const uint64_t rooms = (uint64_t)2 * 2 * device->ranks;             /* sections, halves, ranks */
+    const uint64_t line_rooms = device->ranks == 2 ? rooms + 1 : rooms; /* lines of rank 1 begin a room later */
     device->packet_room = (uint32_t)slot_of(unit * part->packets, rooms, ROOM_MOST);
-    device->line_room = (uint32_t)slot_of(unit * part->lines, rooms, ROOM_MOST);
+    device->line_room = (uint32_t)slot_of(unit * part->lines, line_rooms, LINE_ROOM_MOST);
     const uint64_t slots = (uint64_t)2 * 2 * weir_collective_sources(device->ranks); /* of a column */
     device->slot_columns = count_columns(device, unit * part->slots / slots, part->slot_least);
     device->slot_bytes =
@@ -138,7 +140,7 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
         device->message_blocks = count_message_columns(sm_limit, left, device->ranks, part);
         device->message_bytes = message_slot_of(left, device);
     }
-    device->mailboxes = weir_collective_lines(device) + rooms * device->line_room;
+    device->mailboxes = weir_collective_lines(device) + line_rooms * device->line_room;
     device->slots = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
     const uint64_t end = device->slots + slots * device->slot_columns * device->slot_bytes + rings;
     if (share == 0) {

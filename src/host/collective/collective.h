@@ -330,6 +330,10 @@ enum {
     WEIRI_PARTS_ONE_MISALIGNED /* one part whose extents are not all multiples of 8 bytes */
 };
 
+/* In calls of one trip between two ranks a rank's lines have so many rooms, in calls of two trips half of them
+ * (weir_collective_room). */
+#define WEIRI_LINE_ROOMS_OF_TWO 4u
+
 /* The input of a choice. */
 typedef struct weiri_work {
     uint32_t kind;

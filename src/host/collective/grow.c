@@ -4,7 +4,7 @@
  * staging too: the kernels of the operation then find the difference, and name both calls. Growth adds a second memory
  * with its own handle and moves nothing: graphs that were recorded before hold addresses in the first memory, which
  * stays. Both handles share the epoch. So the calls of a collective have one order across both memories, and two calls
- * that use the same half of a room have another call between them, as within one memory.
+ * that use the same half have another call between them, as within one memory.
  *
  * Exchanges never grow the staging, because only some ranks take part in them. They have long slots (slots.c).
  *

@@ -2,8 +2,8 @@
  *
  * Each rank of a collective has one memory, of the same layout on all ranks, which the others map. It holds packets;
  * lines; mailboxes; cells of semaphores; slots; rings and message slots of exchanges. Packets and lines have two
- * sections, for data and for results. A section has two halves, which calls use in turn, with room for each rank. A
- * cell that belongs to this rank alone has the epoch, a word that is set when a call by slots has failed, two words of
+ * halves, which calls use in turn. A half has two sections, for data and for results, with room for each rank. A cell
+ * that belongs to this rank alone has the epoch, a word that is set when a call by slots has failed, two words of
  * exchanges, the counter of draws, and a word that is set when the collective is abandoned. The cells behind it have
  * the counts of exchanges. All these cells stay when the collective is abandoned, so a kernel may read them at once.
  *
@@ -79,11 +79,13 @@ WEIR_FN uint64_t weir_collective_lines(const weir_dev_collective *c)
     return (uint64_t)(2 * 2 * c->ranks) * c->packet_room;
 }
 
-/* Room of rank `from` in a section of packets or lines that begins at `base`. */
+/* Room of rank `from` in a section of packets or lines, which begin at `base`. Between two ranks, lines may go on
+ * behind their room: no rank sends to itself, so the next room is free. If a call does not use the second section, its
+ * two rooms are free, too. The lines of rank 1 begin a room later, so one more room lies at the end. */
 WEIR_FN uint64_t weir_collective_room(const weir_dev_collective *c, uint64_t base, uint64_t room, uint32_t section,
                                       uint32_t half, uint32_t from)
 {
-    return base + (((uint64_t)section * 2 + half) * c->ranks + from) * room;
+    return base + (((uint64_t)half * 2 + section) * c->ranks + from) * room;
 }
 
 /* The columns of a grid, of two blocks each. With an odd number of blocks the last block has a column without data. */
