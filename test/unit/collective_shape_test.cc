@@ -333,8 +333,37 @@ TEST(CollectiveShape, LinesOfTwoRanksLieApart)
     }
 }
 
-// Two ranks have kernels by lines of their own: lines carry all that they have room for, and between registered
-// memories what is measured for the next smaller limit, less of sums. Parts have other kernels.
+// Two ranks have kernels by lines of their own, which carry what is measured for the next smaller limit, or without
+// one. Counts that are not multiples of 8 bytes have the general kernels, and parts have theirs.
+TEST(CollectiveShape, LinesOfTwoRanksCarryWhatIsMeasured)
+{
+    const struct {
+        weir_collective_kind kind;
+        uint32_t limit;
+        uint64_t mib;
+    } rows[] = {
+        { WEIR_ALLREDUCE, 7, 8 },    { WEIR_ALLREDUCE, 8, 18 },       { WEIR_ALLREDUCE, 15, 18 },
+        { WEIR_ALLREDUCE, 0, 24 },   { WEIR_REDUCE_SCATTER, 24, 36 }, { WEIR_REDUCE_SCATTER, 32, 64 },
+        { WEIR_ALLGATHER, 40, 20 },  { WEIR_ALLGATHER, 0, 28 },       { WEIR_ALL_TO_ALL, 16, 64 },
+        { WEIR_ALL_TO_ALL, 31, 36 },
+    };
+    for (const auto &row : rows) {
+        weir_collective c = make(132, 2, false);
+        c.device.packet_room = 64 << 20;
+        c.device.line_room = 64 << 20;
+        c.limited = row.limit != 0;
+        c.sm_limit = row.limit != 0 ? row.limit : 132;
+        const uint64_t most = row.mib << 20;
+        EXPECT_EQ(form_for(&c, work_of(row.kind, most, most / 2)), WEIR_FORM_LINES) << row.kind << " by " << row.limit;
+        EXPECT_EQ(form_for(&c, work_of(row.kind, most + 16, most / 2 + 8)), WEIR_FORM_SLOTS) << row.kind;
+        EXPECT_EQ(form_for(&c, work_of(row.kind, most - 4, most / 2 - 2)), WEIR_FORM_SLOTS) << row.kind;
+        weiri_work work = work_of(row.kind, most, most / 2);
+        work.parts = WEIRI_PARTS_MANY;
+        EXPECT_EQ(form_for(&c, work), WEIR_FORM_SLOTS) << row.kind;
+    }
+}
+
+// Between registered memories the bounds are lower, and lower still of sums.
 TEST(CollectiveShape, TwoRanksHaveBoundsOfTheirOwn)
 {
     const struct {
@@ -355,17 +384,14 @@ TEST(CollectiveShape, TwoRanksHaveBoundsOfTheirOwn)
     };
     for (const auto &row : rows) {
         weir_collective c = make(132, 2, false);
-        const uint64_t most = (row.kind == WEIR_ALLREDUCE ? 8 : 16) << 20;
         c.device.packet_room = 64 << 20;
         c.limited = true;
         c.sm_limit = row.limit;
-        EXPECT_EQ(form_for(&c, work_of(row.kind, most, most / 2)), WEIR_FORM_LINES) << row.kind << " by " << row.limit;
-        EXPECT_EQ(form_for(&c, work_of(row.kind, most + 2, most / 2 + 1)), WEIR_FORM_SLOTS) << row.kind;
         weiri_work work = work_of(row.kind, row.kib << 10, row.kib << 9);
         work.zero_copy = true;
         work.sums = row.sums;
         EXPECT_EQ(form_for(&c, work), WEIR_FORM_LINES) << row.kind << " by " << row.limit;
-        work = work_of(row.kind, (row.kib << 10) + 2, (row.kib << 9) + 1);
+        work = work_of(row.kind, (row.kib << 10) + 16, (row.kib << 9) + 8);
         work.zero_copy = true;
         work.sums = row.sums;
         EXPECT_EQ(form_for(&c, work), WEIR_FORM_SLOTS) << row.kind << " by " << row.limit;
@@ -405,7 +431,7 @@ TEST(CollectiveShape, LargePiecesGoDirectlyBetweenRegisteredMemories)
         weiri_work work = work_of(row.kind, row.ranks * row.kib << 10, row.kib << 10);
         work.zero_copy = true;
         EXPECT_EQ(form_for(&c, work), WEIR_FORM_LINES) << row.kind << " of " << row.ranks;
-        work = work_of(row.kind, row.ranks * ((row.kib << 10) + 1), (row.kib << 10) + 1);
+        work = work_of(row.kind, row.ranks * ((row.kib << 10) + 8), (row.kib << 10) + 8);
         work.zero_copy = true;
         EXPECT_EQ(form_for(&c, work), WEIR_FORM_SLOTS) << row.kind << " of " << row.ranks;
     }
@@ -419,7 +445,8 @@ TEST(CollectiveShape, AnSmLimitLeavesTheRestToLines)
     weir_collective c = make(132, 2, false);
     EXPECT_EQ(form_for(&c, reduce(256 << 10)), WEIR_FORM_ONCE);
     EXPECT_EQ(form_of(&c, 32 << 10), WEIR_FORM_ONCE);
-    EXPECT_EQ(form_of(&c, (32 << 10) + 2), WEIR_FORM_LINES);
+    EXPECT_EQ(form_of(&c, (32 << 10) + 16), WEIR_FORM_LINES);
+    EXPECT_EQ(form_of(&c, (32 << 10) + 2), WEIR_FORM_ONCE); // the general kernel has other bounds
     c.limited = true;
     for (uint32_t limit : { 1u, 2u, 8u, 16u }) {
         c.sm_limit = limit;

@@ -26,9 +26,9 @@
 #define ROWS_FOR_TWO 4u
 static const weiri_row own_rows[] = {
     { 1u << WEIR_ALLREDUCE, 2, (uint64_t)32 << 10, WEIR_FORM_ONCE, 0, 0, 0 },
-    { 1u << WEIR_ALLREDUCE, 2, (uint64_t)8 << 20, WEIR_FORM_LINES, 0, 0, 0 },
+    { 1u << WEIR_ALLREDUCE, 2, (uint64_t)64 << 20, WEIR_FORM_LINES, 0, 0, 0 },
     { EACH_RECEIVES, 2, (uint64_t)32 << 10, WEIR_FORM_PACKETS, 0, 0, 0 },
-    { EACH_RECEIVES, 2, (uint64_t)16 << 20, WEIR_FORM_LINES, 0, 0, 0 },
+    { EACH_RECEIVES, 2, (uint64_t)64 << 20, WEIR_FORM_LINES, 0, 0, 0 },
     { REDUCTIONS, 2, (uint64_t)256 << 10, WEIR_FORM_ONCE, 0, 0, 0 },
     { REDUCTIONS, 4, (uint64_t)64 << 10, WEIR_FORM_ONCE, 0, 0, 0 },
     { REDUCTIONS, 8, (uint64_t)32 << 10, WEIR_FORM_ONCE, 0, 0, 0 },
@@ -87,10 +87,11 @@ static uint32_t line_trips(const weir_collective *collective, const weiri_work *
     return joins && !weiri_choice_at_once(collective, work) ? 2 : 1;
 }
 
-/* Whether two ranks carry out the operation by kernels of their own if it goes by lines, as it can. */
+/* Whether two ranks carry out the operation by kernels of their own if it goes by lines, as it can. If a buffer is
+ * misaligned, its rank takes the general kernel, and the other one does not know of it. */
 static bool is_for_two(const weir_collective *collective, const weiri_work *work)
 {
-    return collective->device.ranks == 2 && work->parts == WEIRI_PARTS_NONE &&
+    return collective->device.ranks == 2 && work->parts == WEIRI_PARTS_NONE && (work->bytes | work->piece) % 8 == 0 &&
            (work->kind == WEIR_ALLREDUCE
                 ? weiri_choice_at_once(collective, work)
                 : (EACH_RECEIVES >> work->kind & 1) != 0 && has_lines(collective, work, work->piece, 1));
@@ -121,21 +122,37 @@ uint32_t weiri_choice_limit(const weir_collective *collective)
     return collective->limited ? collective->sm_limit : 0;
 }
 
+/* The columns of bounds by SM limits: 4, 8, 16, 24 and 32. Others take the next smaller one, and 1 to 3 that of 4. */
+#define LIMITS 5u
+
+static uint32_t column_of(uint32_t limit) { return limit < 8 ? 0 : limit < 32 ? limit / 8 : LIMITS - 1; }
+
+/* The most MiB of all data that the kernels for two ranks carry in the time of slots, by SM limit; the last column is
+ * for no limit (two H200, 2026-11-30, docs/data/lines-slots-2xh200.csv). More than 64 MiB were not measured, and by 4
+ * blocks no more than lines had room for before. An all_to_all has the kernels of an allgather and its bounds. */
+static uint64_t most_staged_for_two(uint32_t limit, uint32_t kind)
+{
+    static const uint8_t most[][LIMITS + 1] = { [WEIR_ALLREDUCE] = { 8, 18, 64, 64, 64, 24 },
+                                                [WEIR_REDUCE_SCATTER] = { 16, 64, 64, 36, 64, 64 },
+                                                [WEIR_ALLGATHER] = { 16, 64, 64, 36, 20, 28 },
+                                                [WEIR_ALL_TO_ALL] = { 16, 64, 64, 36, 20, 28 } };
+    return (uint64_t)most[kind][limit == 0 ? LIMITS : column_of(limit)] << 20;
+}
+
 /* The most KiB of all data that the kernels for two ranks carry in the time of slots directly between buffers of users,
- * by SM limits of 4, 8, 16, 24 and 32. Others take the next smaller one, and 1 to 3 that of 4 (two H200, 2026-11-30, by
- * `weir-perf --form lines` and `--form slots --register`, docs/data/lines-two-bounds-2xh200.csv; of sums with a kernel
- * for direct access docs/data/direct-bounds-2xh200.csv). Slots themselves were slower wherever lines have room. */
+ * by SM limits (two H200, 2026-11-30, by `weir-perf --form lines` and `--form slots --register`,
+ * docs/data/lines-two-bounds-2xh200.csv; of sums with a kernel for direct access docs/data/direct-bounds-2xh200.csv).
+ */
 static uint64_t most_for_two(uint32_t limit, uint32_t kind, bool sums)
 {
-    static const uint32_t most[][5] = { [WEIR_ALLREDUCE] = { 300, 750, 5000, 8192, 5600 },
-                                        [WEIR_REDUCE_SCATTER] = { 900, 2048, 8500, 16384, 10000 },
-                                        [WEIR_ALLGATHER] = { 550, 1250, 3700, 8500, 8000 },
-                                        [WEIR_ALL_TO_ALL] = { 700, 1600, 8300, 9500, 8500 } };
-    static const uint32_t most_of_sums[][5] = {
+    static const uint32_t most[][LIMITS] = { [WEIR_ALLREDUCE] = { 300, 750, 5000, 8192, 5600 },
+                                             [WEIR_REDUCE_SCATTER] = { 900, 2048, 8500, 16384, 10000 },
+                                             [WEIR_ALLGATHER] = { 550, 1250, 3700, 8500, 8000 },
+                                             [WEIR_ALL_TO_ALL] = { 700, 1600, 8300, 9500, 8500 } };
+    static const uint32_t most_of_sums[][LIMITS] = {
         [WEIR_ALLREDUCE] = { 235, 600, 4200, 8192, 5400 }, [WEIR_REDUCE_SCATTER] = { 480, 1450, 5600, 16384, 10000 }
     };
-    const uint32_t at = limit < 8 ? 0 : limit < 32 ? limit / 8 : 4;
-    return (uint64_t)(sums ? most_of_sums : most)[kind][at] << 10;
+    return (uint64_t)(sums ? most_of_sums : most)[kind][column_of(limit)] << 10;
 }
 
 /* Whether the bytes for each multiprocessor of an SM limit are more than lines carry in the time of slots, or, with
@@ -170,11 +187,14 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
 {
     const bool twice = ((REDUCTIONS | 1u << WEIR_BROADCAST) >> work->kind & 1) != 0;
     const uint32_t limit = weiri_choice_limit(collective);
+    if (is_for_two(collective, work) && !zero_copy) {
+        return work->bytes > most_staged_for_two(limit, work->kind);
+    }
     if (limit == 0) {
         return false;
     }
     if (is_for_two(collective, work)) {
-        return zero_copy && work->bytes > most_for_two(limit, work->kind, work->sums);
+        return work->bytes > most_for_two(limit, work->kind, work->sums);
     }
     const bool pair = collective->device.ranks <= 2;
     const uint64_t least = work->kind != WEIR_REDUCE_SCATTER ? 38 : pair ? 48 : 72;
@@ -194,14 +214,14 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
 }
 
 /* The most bytes of a piece that lines carry in the time of slots directly between buffers of users, on H200 without an
- * SM limit. The kernels for two ranks win as far as the library's rows have them. Parts between two:
+ * SM limit. Parts between two:
  * docs/data/collectives-registered-lines-2xh200.csv, where lines win as far, but for reduce_scatters of pieces of 4
  * MiB. The operations that were not measured keep the bounds of four ranks. A broadcast is faster by lines wherever
  * they have room: 8 MiB took 29 and 44 us among four, 29.9 and 30.7 between two. */
 static uint64_t lines_most(const weir_collective *collective, const weiri_work *work)
 {
     const bool pair = collective->device.ranks <= 2;
-    if (work->kind == WEIR_BROADCAST || is_for_two(collective, work) || (pair && work->kind == WEIR_ALLGATHER)) {
+    if (work->kind == WEIR_BROADCAST || (pair && work->kind == WEIR_ALLGATHER)) {
         return UINT64_MAX;
     }
     if (pair && work->kind == WEIR_REDUCE_SCATTER) {
@@ -210,11 +230,20 @@ static uint64_t lines_most(const weir_collective *collective, const weiri_work *
     return (REDUCTIONS >> work->kind & 1) != 0 ? (uint64_t)1 << 20 : (uint64_t)2 << 20;
 }
 
+/* The same of all data of the kernels for two ranks. More was not measured. */
+#define TWO_MOST ((uint64_t)16 << 20)
+#define TWO_MOST_OF_ALLREDUCES ((uint64_t)8 << 20)
+
 /* True if the data goes by slots directly between buffers of users. */
 static bool is_zero_copy(const weir_collective *collective, const weiri_work *work)
 {
-    return work->zero_copy &&
-           (work->piece > lines_most(collective, work) || is_too_much_for_lines(collective, work, true));
+    if (!work->zero_copy) {
+        return false;
+    }
+    const bool longer = is_for_two(collective, work)
+                            ? work->bytes > (work->kind == WEIR_ALLREDUCE ? TWO_MOST_OF_ALLREDUCES : TWO_MOST)
+                            : work->piece > lines_most(collective, work);
+    return longer || is_too_much_for_lines(collective, work, true);
 }
 
 /* Whether packets take too long under an SM limit: a thread has more of them than it reads at once. Lines carry 15
@@ -473,10 +502,10 @@ static void describe_choice(const weir_collective *collective, const weiri_work 
                        ours ? "a row of the library" : "WEIR_COLLECTIVE_TABLE", (unsigned long long)row->bytes);
     } else {
         (void)snprintf(text, bytes, "%s",
-                       is_zero_copy(collective, work) ? "all ranks have registered the memory"
-                       : is_too_much_for_lines(collective, work, false)
-                           ? "the SM limit leaves too few blocks for another form"
-                           : "no row fits");
+                       is_zero_copy(collective, work)                    ? "all ranks have registered the memory"
+                       : !is_too_much_for_lines(collective, work, false) ? "no row fits"
+                       : weiri_choice_limit(collective) != 0 ? "the SM limit leaves too few blocks for another form"
+                                                             : "it is the fastest for so much data");
     }
 }
 
