@@ -82,8 +82,8 @@ void maps_each_kind(weirt_rank *rank)
     Bench b;
     bool fine = open(rank, &b, !limits ? 0 : cpu ? 1 : 4);
     const uint32_t limit = fine ? weiri_choice_limit(b.collective) : 0;
-    // Ranks may share a GPU. By more than 64 blocks reductions among three ranks do not go directly.
-    const bool limited = limits || (limit != 0 && (rank->size == 2 || limit <= 64));
+    // Ranks may share a GPU. By more than 32 blocks reductions among three ranks do not go directly.
+    const bool limited = limits || (limit != 0 && (rank->size == 2 || limit <= 32));
     WEIRT_EXPECT(rank, !fine || !cpu || limited == limits);
     const uint32_t direct = limited ? 5 : 3;
     const uint32_t needed = limited ? 2 : 1; // for memory that receives, and memory that reductions read
