@@ -156,8 +156,9 @@ static uint64_t most_for_two(uint32_t limit, uint32_t kind, bool sums)
 }
 
 /* Whether the bytes for each multiprocessor of an SM limit are more than lines carry in the time of slots, or, with
- * `zero_copy`, in the time of slots directly between buffers of users. For the same bytes, reductions and
- * broadcasts move about twice as much as the other operations.
+ * `zero_copy`, in the time of slots directly between buffers of users. The kernels for two ranks have tables instead,
+ * one of which has bounds without a limit. For the same bytes, reductions and broadcasts move about twice as much as
+ * the other operations.
  *
  * The bounds are KiB where both took the same time between two H100 (2026-11-25, collectives-forms-2xh100.csv and
  * collectives-zero-copy-2xh100.csv). Between 4 and 32 blocks they lay at 256 to 500 for reductions and 420 to 1,100 for
