@@ -93,9 +93,8 @@ void tiny_pieces(weirt_rank *rank)
                     : weir_all_to_all_v(b.collective, in, sends[rank->rank], out, recvs[rank->rank], WEIR_U8, b.stream);
             fine = fine && WEIRT_OK(rank, called) &&
                    WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms()));
-            // The large piece stays at rank 1 in a gather, at rank 0 in a scatter, and at both in an all_to_all.
-            fine = fine && (turn == 2 || first == (turn == 1) ? received(b, rank->rank, 0, large) : true);
-            fine = fine && (first || received(b, 0, far, tiny));
+            const bool keeps = turn == 0 ? !first : turn == 1 ? first : true;
+            fine = fine && (!keeps || received(b, rank->rank, 0, large)) && (first || received(b, 0, far, tiny));
         }
     }
     bench_close(&b);

@@ -188,13 +188,14 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
 {
     const bool twice = ((REDUCTIONS | 1u << WEIR_BROADCAST) >> work->kind & 1) != 0;
     const uint32_t limit = weiri_choice_limit(collective);
-    if (is_for_two(collective, work) && !zero_copy) {
+    const bool two = is_for_two(collective, work);
+    if (two && !zero_copy) {
         return work->bytes > most_staged_for_two(limit, work->kind);
     }
     if (limit == 0) {
         return false;
     }
-    if (is_for_two(collective, work)) {
+    if (two) {
         return work->bytes > most_for_two(limit, work->kind, work->sums);
     }
     const bool pair = collective->device.ranks <= 2;
@@ -215,10 +216,10 @@ static bool is_too_much_for_lines(const weir_collective *collective, const weiri
 }
 
 /* The most bytes of a piece that lines carry in the time of slots directly between buffers of users, on H200 without an
- * SM limit. Parts between two:
- * docs/data/collectives-registered-lines-2xh200.csv, where lines win as far, but for reduce_scatters of pieces of 4
- * MiB. The operations that were not measured keep the bounds of four ranks. A broadcast is faster by lines wherever
- * they have room: 8 MiB took 29 and 44 us among four, 29.9 and 30.7 between two. */
+ * SM limit. Parts between two: docs/data/collectives-registered-lines-2xh200.csv, where lines win as far as rows have
+ * them, but for reduce_scatters of pieces of 4 MiB. The operations that were not measured keep the bounds of four
+ * ranks. A broadcast is faster by lines as far as rows have them: 8 MiB took 29 and 44 us among four, 29.9 and 30.7
+ * between two. */
 static uint64_t lines_most(const weir_collective *collective, const weiri_work *work)
 {
     const bool pair = collective->device.ranks <= 2;
@@ -231,7 +232,7 @@ static uint64_t lines_most(const weir_collective *collective, const weiri_work *
     return (REDUCTIONS >> work->kind & 1) != 0 ? (uint64_t)1 << 20 : (uint64_t)2 << 20;
 }
 
-/* The same of all data of the kernels for two ranks. More was not measured. */
+/* The most bytes of all data that the kernels for two ranks carry there. More was not measured. */
 #define TWO_MOST ((uint64_t)16 << 20)
 #define TWO_MOST_OF_ALLREDUCES ((uint64_t)8 << 20)
 
