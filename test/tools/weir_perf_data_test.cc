@@ -36,17 +36,13 @@ struct Job {
     uint64_t run(const weir_kernel *kernel, uint32_t rank, uint64_t with_seed)
     {
         uint64_t wrong = 0;
-        perf_data args;
+        perf_data_args args;
         memset(&args, 0, sizeof args);
-        args.send = send[rank].data();
-        args.recv = recv[rank].data();
+        args.data[0] = { send[rank].data(), recv[rank].data(), kCount, with_seed, static_cast<uint32_t>(kind), root };
+        args.n = 1;
         args.wrong = &wrong;
-        args.count = kCount;
-        args.seed = with_seed;
-        args.kind = kind;
         args.dtype = dtype;
         args.op = op;
-        args.root = root;
         args.rank = rank;
         args.ranks = kRanks;
         weir_coop one;
@@ -253,13 +249,14 @@ TEST(PerfData, InPlaceWhatIsSentStays)
     job.write();
     for (uint32_t rank = 0; rank < kRanks; rank++) {
         Bytes whole(kRanks * job.part());
-        perf_data args;
+        perf_data_args args;
         memset(&args, 0, sizeof args);
-        args.send = whole.data() + rank * job.part();
-        args.recv = whole.data();
-        args.count = kCount;
-        args.seed = job.seed;
-        args.kind = job.kind;
+        args.data[0].send = whole.data() + rank * job.part();
+        args.data[0].recv = whole.data();
+        args.data[0].count = kCount;
+        args.data[0].seed = job.seed;
+        args.data[0].kind = job.kind;
+        args.n = 1;
         args.dtype = job.dtype;
         args.rank = rank;
         args.ranks = kRanks;
@@ -267,10 +264,45 @@ TEST(PerfData, InPlaceWhatIsSentStays)
         memset(&one, 0, sizeof one);
         one.size = 1;
         perf_data_write->cpu(&args, one);
-        EXPECT_EQ(memcmp(args.send, job.send[rank].data(), job.part()), 0);
+        EXPECT_EQ(memcmp(args.data[0].send, job.send[rank].data(), job.part()), 0);
         job.recv[rank] = whole;
         EXPECT_EQ(job.wrong(rank), (kRanks - 1) * kCount);
     }
+}
+
+// A launch with several operations: each has its own data, and what is wrong in each counts.
+TEST(PerfData, SeveralOperationsOfOneLaunch)
+{
+    Job jobs[3] = { Job(WEIR_BROADCAST), Job(WEIR_BROADCAST), Job(WEIR_BROADCAST) };
+    perf_data_args args;
+    uint64_t wrong = 0;
+    memset(&args, 0, sizeof args);
+    for (uint32_t i = 0; i < 3; i++) {
+        jobs[i].seed = 7 + i;
+        jobs[i].write();
+        jobs[i].recv[0] = jobs[i].send[1];
+        args.data[i] = { jobs[i].send[0].data(), jobs[i].recv[0].data(), kCount, 7 + i, WEIR_BROADCAST, 1 };
+    }
+    args.wrong = &wrong;
+    args.n = 3;
+    args.dtype = WEIR_F16;
+    args.ranks = kRanks;
+    weir_coop one;
+    memset(&one, 0, sizeof one);
+    one.size = 1;
+    perf_data_check->cpu(&args, one);
+    EXPECT_EQ(wrong, 0u);
+    jobs[0].recv[0][0]++;
+    jobs[2].recv[0][2]++;
+    perf_data_check->cpu(&args, one);
+    EXPECT_EQ(wrong, 2u);
+    args.data[1].seed = 8 + 5;
+    perf_data_check->cpu(&args, one);
+    EXPECT_GT(wrong, kCount);
+    perf_data_write->cpu(&args, one); // wrong elements where data will be received
+    wrong = 0;
+    perf_data_check->cpu(&args, one);
+    EXPECT_EQ(wrong, 3 * kCount);
 }
 
 } // namespace

@@ -57,58 +57,64 @@ static weir_status wait_for(perf_rank *rank)
     return status == WEIR_OK ? weir_comm_status(rank->comm) : status;
 }
 
-/* Writes or checks the data of one operation. */
-static weir_status put_data_of(perf_rank *rank, task *t, const weir_collective_request *q, const weir_kernel *kernel,
-                               uint64_t seed)
+/* Launches the kernel for the data that `args` lists, and empties the list. */
+static weir_status launch_data(perf_rank *rank, task *t, const weir_kernel *kernel, perf_data_args *args)
 {
     const weir_shape gpu_shape = { 264, 512 };
     const weir_shape cpu_shape = { 1, 2 };
-    perf_data args;
+    const weir_collective_request *q = &t->request;
     perf_work work;
-    memset(&args, 0, sizeof args);
+    if (args->n == 0) {
+        return WEIR_OK;
+    }
     memset(&work, 0, sizeof work);
-    args.send = (char *)(uintptr_t)q->send;
-    args.recv = (char *)q->recv;
-    args.wrong = (uint64_t *)weir_memory_pointer(t->bench->wrong);
-    args.count = q->count;
-    args.seed = seed;
-    args.kind = q->kind;
-    args.dtype = q->dtype;
-    args.op = q->op;
-    args.root = q->root;
-    args.rank = rank->rank;
-    args.ranks = rank->ranks;
+    args->wrong = (uint64_t *)weir_memory_pointer(t->bench->wrong);
+    args->dtype = q->dtype;
+    args->op = q->op;
+    args->rank = rank->rank;
+    args->ranks = rank->ranks;
     work.kernel = kernel;
     work.shape = weir_device_fit_shape(rank->device, rank->gpu ? gpu_shape : cpu_shape);
-    work.args = &args;
+    work.args = args;
     const bool full = t->queued >= QUEUED_MAX / rank->ranks;
-    const weir_status status = t->eager && rank->shared && full ? wait_for(rank) : WEIR_OK;
+    weir_status status = t->eager && rank->shared && full ? wait_for(rank) : WEIR_OK;
     t->queued = full ? 1 : t->queued + 1;
-    return status == WEIR_OK ? perf_launch(rank, &work) : status;
+    status = status == WEIR_OK ? perf_launch(rank, &work) : status;
+    args->n = 0;
+    return status;
+}
+
+/* Adds the data of one operation. */
+static weir_status put_data_of(perf_rank *rank, task *t, const weir_collective_request *q, const weir_kernel *kernel,
+                               uint64_t seed, perf_data_args *args)
+{
+    const perf_data data = { (char *)(uintptr_t)q->send, (char *)q->recv, q->count, seed, q->kind, q->root };
+    const weir_status status = args->n == PERF_DATA_MOST ? launch_data(rank, t, kernel, args) : WEIR_OK;
+    args->data[args->n++] = data;
+    return status;
 }
 
 /* Writes or checks all data of a call: of each transfer, of each extent of parts, or of the one operation. */
 static weir_status put_data(perf_rank *rank, task *t, const weir_kernel *kernel, uint64_t seed)
 {
+    const perf_bench *b = t->bench;
+    const bool transfers = b->wish.what->transfers;
+    const uint32_t n = transfers ? perf_sendrecv_list(b, &t->request) : b->parts != NULL ? perf_parts_extents(b) : 1;
     weir_status status = WEIR_OK;
-    if (t->bench->wish.what->transfers) {
-        const uint32_t n = perf_sendrecv_list(t->bench, &t->request);
-        for (uint32_t i = 0; i < n && status == WEIR_OK; i++) {
-            weir_collective_request data;
-            const uint64_t more = perf_sendrecv_data(t->bench, &t->request, i, &data);
-            status = put_data_of(rank, t, &data, kernel, seed + more);
+    perf_data_args args;
+    memset(&args, 0, sizeof args);
+    for (uint32_t i = 0; i < n && status == WEIR_OK; i++) {
+        weir_collective_request data = t->request;
+        uint64_t more = 0;
+        if (transfers) {
+            more = perf_sendrecv_data(b, &t->request, i, &data);
+        } else if (b->parts != NULL) {
+            perf_parts_extent(b, &t->request, i, &data);
+            more = (uint64_t)(i + 1) << 32;
         }
-        return status;
+        status = put_data_of(rank, t, &data, kernel, seed + more, &args);
     }
-    if (t->bench->parts == NULL) {
-        return put_data_of(rank, t, &t->request, kernel, seed);
-    }
-    for (uint32_t i = 0; i < perf_parts_extents(t->bench) && status == WEIR_OK; i++) {
-        weir_collective_request extent;
-        perf_parts_extent(t->bench, &t->request, i, &extent);
-        status = put_data_of(rank, t, &extent, kernel, seed + ((uint64_t)(i + 1) << 32));
-    }
-    return status;
+    return status == WEIR_OK ? launch_data(rank, t, kernel, &args) : status;
 }
 
 static weir_status put_call(perf_rank *rank, void *context, uint32_t number)

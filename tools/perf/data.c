@@ -110,19 +110,41 @@ WEIR_FN uint64_t encode(uint32_t dtype, int64_t number, uint32_t scale)
 
 /* ---- operations ------------------------------------------------------------------------------------------- */
 
-WEIR_FN bool reduces(const perf_data *d) { return d->kind <= WEIR_REDUCE_SCATTER; }
+/* The data of one operation, and what all of a launch share. */
+typedef struct view {
+    char *send;
+    char *recv;
+    uint64_t count;
+    uint64_t seed;
+    uint32_t kind;
+    uint32_t root;
+    uint32_t dtype;
+    uint32_t op;
+    uint32_t rank;
+    uint32_t ranks;
+} view;
+
+WEIR_FN view view_of(const perf_data_args *args, uint64_t i)
+{
+    const perf_data *d = &args->data[i];
+    const view v = { d->send, d->recv,     d->count, d->seed,    d->kind,
+                     d->root, args->dtype, args->op, args->rank, args->ranks };
+    return v;
+}
+
+WEIR_FN bool reduces(const view *d) { return d->kind <= WEIR_REDUCE_SCATTER; }
 
 /* Each rank's numbers are multiples of this, so averages and sums with a factor are exact. */
-WEIR_FN uint32_t unit_of(const perf_data *d) { return d->op == WEIR_AVG ? d->ranks : d->op == WEIR_SCALED_SUM ? 2 : 1; }
+WEIR_FN uint32_t unit_of(const view *d) { return d->op == WEIR_AVG ? d->ranks : d->op == WEIR_SCALED_SUM ? 2 : 1; }
 
 /* The result of the operation from the sum of all numbers. PERF_FACTOR is 3 / 2. */
-WEIR_FN int64_t finish(const perf_data *d, int64_t sum)
+WEIR_FN int64_t finish(const view *d, int64_t sum)
 {
     return d->op == WEIR_AVG ? sum / (int64_t)d->ranks : d->op == WEIR_SCALED_SUM ? sum / 2 * 3 : sum;
 }
 
 /* Bits of the multiples, with room for the sum of all ranks and for the result. */
-WEIR_FN uint32_t number_bits(const perf_data *d)
+WEIR_FN uint32_t number_bits(const view *d)
 {
     const uint32_t bits = 8 * weir_dtype_bytes(d->dtype) - (weir_dtype_is_signed(d->dtype) ? 1 : 0);
     uint32_t digits = is_float(d->dtype) ? fraction_bits(d->dtype) + 1 : bits;
@@ -137,7 +159,7 @@ WEIR_FN uint32_t number_bits(const perf_data *d)
 }
 
 /* The number at `index` of the send buffer of `rank`. */
-WEIR_FN int64_t number_of(const perf_data *d, uint32_t bits, uint32_t rank, uint64_t index)
+WEIR_FN int64_t number_of(const view *d, uint32_t bits, uint32_t rank, uint64_t index)
 {
     const bool has_sign = is_float(d->dtype) || weir_dtype_is_signed(d->dtype);
     const uint64_t word = draw(d->seed, rank, index) >> 8;
@@ -151,12 +173,12 @@ WEIR_FN int64_t number_of(const perf_data *d, uint32_t bits, uint32_t rank, uint
 }
 
 /* The exponent of the power of two that multiplies all ranks' numbers at `index`. */
-WEIR_FN uint32_t scale_of(const perf_data *d, uint64_t index)
+WEIR_FN uint32_t scale_of(const view *d, uint64_t index)
 {
     return is_float(d->dtype) && d->op != WEIR_PROD ? (uint32_t)(draw(d->seed, d->ranks, index) >> 62) : 0;
 }
 
-WEIR_FN uint64_t sent_element(const perf_data *d, uint32_t bits, uint32_t rank, uint64_t index)
+WEIR_FN uint64_t sent_element(const view *d, uint32_t bits, uint32_t rank, uint64_t index)
 {
     if (reduces(d)) {
         return encode(d->dtype, number_of(d, bits, rank, index), scale_of(d, index));
@@ -165,7 +187,7 @@ WEIR_FN uint64_t sent_element(const perf_data *d, uint32_t bits, uint32_t rank, 
 }
 
 /* The reduction of all ranks' elements at `index`. */
-WEIR_FN uint64_t joined_element(const perf_data *d, uint32_t bits, uint64_t index)
+WEIR_FN uint64_t joined_element(const view *d, uint32_t bits, uint64_t index)
 {
     int64_t all = number_of(d, bits, 0, index);
     for (uint32_t rank = 1; rank < d->ranks; rank++) {
@@ -179,7 +201,7 @@ WEIR_FN uint64_t joined_element(const perf_data *d, uint32_t bits, uint64_t inde
     return encode(d->dtype, finish(d, all), scale_of(d, index));
 }
 
-WEIR_FN uint64_t received_element(const perf_data *d, uint32_t bits, uint64_t index)
+WEIR_FN uint64_t received_element(const view *d, uint32_t bits, uint64_t index)
 {
     switch (d->kind) {
     case WEIR_ALLREDUCE:
@@ -199,7 +221,7 @@ WEIR_FN uint64_t received_element(const perf_data *d, uint32_t bits, uint64_t in
     }
 }
 
-WEIR_FN uint64_t sent_count(const perf_data *d)
+WEIR_FN uint64_t sent_count(const view *d)
 {
     if (d->kind == WEIR_REDUCE_SCATTER || d->kind == WEIR_ALL_TO_ALL) {
         return d->count * d->ranks;
@@ -210,7 +232,7 @@ WEIR_FN uint64_t sent_count(const perf_data *d)
     return d->kind == WEIR_BROADCAST && d->rank != d->root ? 0 : d->count;
 }
 
-WEIR_FN uint64_t received_count(const perf_data *d)
+WEIR_FN uint64_t received_count(const view *d)
 {
     if (d->kind == WEIR_ALLGATHER || d->kind == WEIR_ALL_TO_ALL) {
         return d->count * d->ranks;
@@ -223,32 +245,50 @@ WEIR_FN uint64_t received_count(const perf_data *d)
 
 /* ---- kernels ---------------------------------------------------------------------------------------------- */
 
-WEIR_KERNEL(data_write, perf_data)
+WEIR_FN void write_data(const view *d, weir_coop coop)
 {
-    const uint32_t bytes = weir_dtype_bytes(args->dtype);
-    const uint32_t bits = number_bits(args);
-    const uint64_t sent = sent_count(args);
-    const uint64_t received = received_count(args);
+    const uint32_t bytes = weir_dtype_bytes(d->dtype);
+    const uint32_t bits = number_bits(d);
+    const uint64_t sent = sent_count(d);
+    const uint64_t received = received_count(d);
     for (uint64_t i = coop.rank; i < received; i += coop.size) {
-        char *at = args->recv + i * bytes;
+        char *at = d->recv + i * bytes;
         /* In place, a part of the receive buffer is sent. */
-        if ((uintptr_t)at - (uintptr_t)args->send >= sent * bytes) {
-            store_element(at, ~received_element(args, bits, i), bytes);
+        if ((uintptr_t)at - (uintptr_t)d->send >= sent * bytes) {
+            store_element(at, ~received_element(d, bits, i), bytes);
         }
     }
     for (uint64_t i = coop.rank; i < sent; i += coop.size) {
-        store_element(args->send + i * bytes, sent_element(args, bits, args->rank, i), bytes);
+        store_element(d->send + i * bytes, sent_element(d, bits, d->rank, i), bytes);
     }
 }
 
-WEIR_KERNEL(data_check, perf_data)
+WEIR_FN uint64_t count_wrong(const view *d, weir_coop coop)
 {
-    const uint32_t bytes = weir_dtype_bytes(args->dtype);
-    const uint32_t bits = number_bits(args);
-    const uint64_t received = received_count(args);
+    const uint32_t bytes = weir_dtype_bytes(d->dtype);
+    const uint32_t bits = number_bits(d);
+    const uint64_t received = received_count(d);
     uint64_t wrong = 0;
     for (uint64_t i = coop.rank; i < received; i += coop.size) {
-        wrong += load_element(args->recv + i * bytes, bytes) != received_element(args, bits, i);
+        wrong += load_element(d->recv + i * bytes, bytes) != received_element(d, bits, i);
+    }
+    return wrong;
+}
+
+WEIR_KERNEL(data_write, perf_data_args)
+{
+    for (uint64_t i = 0; i < args->n; i++) {
+        const view d = view_of(args, i);
+        write_data(&d, coop);
+    }
+}
+
+WEIR_KERNEL(data_check, perf_data_args)
+{
+    uint64_t wrong = 0;
+    for (uint64_t i = 0; i < args->n; i++) {
+        const view d = view_of(args, i);
+        wrong += count_wrong(&d, coop);
     }
     if (wrong != 0) {
         weir_arch_add_relaxed_dev_u64(args->wrong, wrong);

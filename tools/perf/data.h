@@ -11,20 +11,28 @@
 
 WEIR_BEGIN_DECLS
 
-/* An operation as one rank calls it. */
+/* The data of one operation as one rank calls it. */
 typedef struct perf_data {
     char *send;
     char *recv;
-    uint64_t *wrong; /* counts wrong elements */
-    uint64_t count;  /* the count argument of weir/collective.h */
+    uint64_t count; /* the count argument of weir/collective.h */
     uint64_t seed;
-    uint32_t kind; /* weir_collective_kind, dtype, op */
+    uint32_t kind; /* weir_collective_kind */
+    uint32_t root;
+} perf_data;
+
+#define PERF_DATA_MOST 80u
+
+/* The arguments of both kernels: the data of several operations, for calls of parts and of transfers. */
+typedef struct perf_data_args {
+    uint64_t *wrong; /* counts wrong elements */
     uint32_t dtype;
     uint32_t op;
-    uint32_t root;
     uint32_t rank;
     uint32_t ranks;
-} perf_data;
+    uint64_t n;
+    perf_data data[PERF_DATA_MOST];
+} perf_data_args;
 
 /* The factor of WEIR_SCALED_SUM. Sums are even, so results are exact. */
 #define PERF_FACTOR 1.5
