@@ -199,35 +199,39 @@ static char *held(const rooted_call *c, uint32_t host, const rooted_chunk *k)
     return c->collective->rails.hold + host * k->bytes;
 }
 
-/* Moves the chunk of each rail's piece of `host` between that host and the root's host. */
-static weir_status over_rails(const rooted_call *c, uint32_t host, const rooted_chunk *k, bool compares)
+/* Moves the chunk of each rail's pieces between the other hosts and the root's host. */
+static weir_status over_rails(const rooted_call *c, const rooted_chunk *k, bool compares)
 {
     const weir_collective *collective = c->collective;
-    const uint32_t rank = host * collective->device.ranks + collective->device.rank;
-    const uint64_t bytes = left_of(c, rank, k);
     const bool is_root = collective->rank == c->root;
+    const uint32_t own = collective->rails.device.host;
+    const uint64_t root_bit = (uint64_t)1 << root_host(c);
+    uint64_t others = 0;
     weir_rail_step s;
     memset(&s, 0, sizeof s);
-    if (bytes == 0 && !compares) {
+    for (uint32_t host = 0; host < collective->rails.device.hosts; host++) {
+        const uint32_t rank = host * collective->device.ranks + collective->device.rank;
+        const uint64_t bytes = host != root_host(c) ? left_of(c, rank, k) : 0;
+        const uint64_t place = !is_root     ? host * k->bytes
+                               : bytes != 0 ? (uintptr_t)piece_of(c, NULL, rank).data + k->at
+                                            : 0;
+        const weir_rail_piece piece = { c->gathers ? 0 : place, c->gathers ? place : 0, bytes };
+        s.pieces[host] = piece;
+        s.part = bytes > s.part ? bytes : s.part;
+        others |= (uint64_t)(bytes != 0) << host;
+    }
+    if (s.part == 0 && !compares) {
         return WEIR_OK;
     }
-    s.part = bytes;
-    s.bytes = bytes * collective->rails.device.hosts;
-    s.from = (uint64_t)1 << (c->gathers ? host : root_host(c));
-    s.to = (uint64_t)1 << (c->gathers ? root_host(c) : host);
-    s.send = collective->rails.hold;
-    s.recv = collective->rails.hold;
-    if (collective->rails.device.host == host && bytes != 0) {
+    s.send = is_root && !c->gathers ? c->send : collective->rails.hold;
+    s.recv = is_root && c->gathers ? c->recv : collective->rails.hold;
+    if (s.pieces[own].bytes != 0) {
         s.send = c->gathers ? c->send + k->at : s.send;
         s.recv = c->gathers ? s.recv : c->recv + k->at;
-    } else if (collective->rails.device.host == root_host(c)) {
-        s.send = c->gathers || bytes == 0 ? s.send
-                 : is_root                ? offset(piece_of(c, c->send, rank).data, k->at)
-                                          : held(c, host, k);
-        s.recv = !c->gathers || bytes == 0 ? s.recv
-                 : is_root                 ? offset(piece_of(c, c->recv, rank).data, k->at)
-                                           : held(c, host, k);
     }
+    s.from = c->gathers ? others : root_bit;
+    s.to = c->gathers ? root_bit : others;
+    s.scatter = !c->gathers;
     return weiri_rails_run(collective, call_of(c), digest_of(c), &s, c->stream);
 }
 
@@ -268,18 +272,12 @@ static weir_status run_chunk(const rooted_call *c, const rooted_chunk *k)
     const weiri_rails *rails = &c->collective->rails;
     const uint32_t hosts = rails->device.hosts;
     const bool moves = rails->device.host == root_host(c);
-    weir_status status = WEIR_OK;
-    for (uint32_t i = 1; i < hosts && status == WEIR_OK; i++) {
-        const uint32_t host = (root_host(c) + i) % hosts;
-        if (moves && !c->gathers) {
-            status = inside(c, host, k, false);
-        }
-        if (status == WEIR_OK) {
-            status = over_rails(c, host, k, i == 1 && k->at == 0);
-        }
-        if (moves && c->gathers && status == WEIR_OK) {
-            status = inside(c, host, k, false);
-        }
+    weir_status status = c->gathers ? over_rails(c, k, k->at == 0) : WEIR_OK;
+    for (uint32_t i = 1; i < hosts && moves && status == WEIR_OK; i++) {
+        status = inside(c, (root_host(c) + i) % hosts, k, false);
+    }
+    if (status == WEIR_OK && !c->gathers) {
+        status = over_rails(c, k, k->at == 0);
     }
     return moves && status == WEIR_OK ? inside(c, root_host(c), k, k->at == 0) : status;
 }

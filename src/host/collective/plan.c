@@ -487,20 +487,21 @@ static uint64_t all_hosts(const hosts_call *h) { return UINT64_MAX >> (WEIR_COLL
 
 /* ---- steps -------------------------------------------------------------------------------------------------- */
 
-/* A step of all hosts with equal pieces of `part` bytes. */
+/* A step of all hosts with pieces of `part` bytes, which lie `send_step` apart in send and `recv_step` in recv. */
 static weir_rail_step equal_pieces(const hosts_call *h, const char *send, uint64_t send_step, char *recv,
                                    uint64_t recv_step, uint64_t part)
 {
     weir_rail_step s;
     memset(&s, 0, sizeof s);
     s.send = send;
-    s.send_step = send_step;
     s.recv = recv;
-    s.recv_step = recv_step;
     s.part = part;
-    s.bytes = part * h->hosts;
     s.from = all_hosts(h);
     s.to = s.from;
+    for (uint32_t k = 0; k < h->hosts; k++) {
+        const weir_rail_piece piece = { k * send_step, k * recv_step, part };
+        s.pieces[k] = piece;
+    }
     return s;
 }
 
@@ -546,8 +547,10 @@ static weir_status join_hosts(const hosts_call *h, const char *from, char *into,
     s.scatter = 1;
     s.joins = 1;
     if (!once) {
-        s.bytes = bytes;
         s.spread = spread;
+        for (uint32_t k = 0; k < h->hosts; k++) {
+            s.pieces[k].bytes = part_bytes(&parts, k);
+        }
     }
     return over_rails(h, &s);
 }

@@ -31,22 +31,28 @@
 /* A slot: the sender's call, in the first message of a step; slot_bytes of data; slot_bytes of results. */
 #define WEIR_RAIL_HEAD WEIR_CELL_BYTES
 
-/* One step. Piece k is for host k: at most `part` bytes, from k * part on, of `bytes` in all. */
+/* A piece of data. */
+typedef struct weir_rail_piece {
+    uint64_t send_at; /* where it lies in send, */
+    uint64_t recv_at; /* and in recv */
+    uint64_t bytes;
+} weir_rail_piece;
+
+/* One step. With `scatter` piece k is what host k gets from each other host: it lies at its send_at in their send, and
+ * what comes from host j lies at the recv_at of piece j. Otherwise piece k is what host k sends to each other one. */
 typedef struct weir_rail_step {
     weir_collective_what what;
     const char *send;
     char *recv;
-    uint64_t send_step; /* from one piece to the next */
-    uint64_t recv_step;
-    uint64_t part;
-    uint64_t bytes;
-    uint64_t from;    /* a bit for each host that sends, */
-    uint64_t to;      /* for each host that receives, */
-    uint64_t spread;  /* and for each host that gets all pieces after they are joined */
-    uint32_t scatter; /* a host gets its own piece from each other host; otherwise it gets theirs */
-    uint32_t joins;   /* data is joined with this host's piece; then all hosts send and receive */
+    uint64_t part;   /* bytes of the longest piece */
+    uint64_t from;   /* a bit for each host that sends, */
+    uint64_t to;     /* for each host that receives, */
+    uint64_t spread; /* and for each host that gets all pieces after they are joined */
+    uint32_t scatter;
+    uint32_t joins; /* data is joined with this host's piece; then all hosts send and receive */
     uint32_t dtype;
     uint32_t op;
+    weir_rail_piece pieces[WEIR_COLLECTIVE_HOSTS];
 } weir_rail_step;
 
 /* The work of a block. */
@@ -91,20 +97,16 @@ WEIR_FN uint32_t weir_rail_peer(const weir_dev_rails *c, uint32_t k)
 
 /* ---- pieces ---------------------------------------------------------------------------------------------- */
 
-/* Bytes of piece `host`. A result of 0 or less means no bytes. */
-WEIR_FN int64_t weir_rail_piece(const weir_rail_step *s, uint32_t host)
-{
-    return weir_least((int64_t)s->part, weir_left(s->bytes, host * s->part));
-}
+WEIR_FN int64_t weir_rail_bytes_of(const weir_rail_step *s, uint32_t host) { return (int64_t)s->pieces[host].bytes; }
 
 WEIR_FN int64_t weir_rail_goes(const weir_dev_rails *c, const weir_rail_step *s, uint32_t host)
 {
-    return (s->from >> c->host & s->to >> host & 1) != 0 ? weir_rail_piece(s, s->scatter ? host : c->host) : 0;
+    return (s->from >> c->host & s->to >> host & 1) != 0 ? weir_rail_bytes_of(s, s->scatter ? host : c->host) : 0;
 }
 
 WEIR_FN int64_t weir_rail_comes(const weir_dev_rails *c, const weir_rail_step *s, uint32_t host)
 {
-    return (s->from >> host & s->to >> c->host & 1) != 0 ? weir_rail_piece(s, s->scatter ? c->host : host) : 0;
+    return (s->from >> host & s->to >> c->host & 1) != 0 ? weir_rail_bytes_of(s, s->scatter ? c->host : host) : 0;
 }
 
 /* Bytes of the block's part of a piece in round `round`, which begins at *at of the piece. A result of 0 or less means
@@ -124,7 +126,7 @@ WEIR_FN int64_t weir_rail_results(const weir_dev_rails *c, const weir_rail_step 
     if (round <= WEIR_RAIL_LAG || (s->spread >> to & 1) == 0) {
         return 0;
     }
-    return weir_rail_left(c, walk, round - WEIR_RAIL_LAG - 1, weir_rail_piece(s, piece), at);
+    return weir_rail_left(c, walk, round - WEIR_RAIL_LAG - 1, weir_rail_bytes_of(s, piece), at);
 }
 
 /* The first block sends a message even without data, with this rank's call. */
@@ -189,7 +191,8 @@ WEIR_FN weir_status weir_rail_send(const weir_dev_rails *c, const weir_rail_step
         const uint32_t host = weir_rail_peer(c, k);
         const int64_t left = weir_rail_left(c, walk, round, weir_rail_goes(c, s, host), &at);
         char *slot = c->memory + weir_rail_slot(c, coop.block, host, 1, walk->first + round);
-        weir_slots_copy(slot + WEIR_RAIL_HEAD, s->send + (s->scatter ? host : c->host) * s->send_step + at, left, coop);
+        weir_slots_copy(slot + WEIR_RAIL_HEAD, s->send + s->pieces[s->scatter ? host : c->host].send_at + at, left,
+                        coop);
         if (round == 0 && coop.rank == 0) {
             weir_arch_store_relaxed_sys_u64((uint64_t *)slot, s->what.call);
             weir_arch_store_relaxed_sys_u64((uint64_t *)slot + 1, s->what.where);
@@ -344,10 +347,10 @@ WEIR_FN void weir_rail_take_joined(const weir_dev_rails *c, const weir_rail_step
     const uint64_t number = walk->first + round;
     uint64_t at = 0;
     weir_rail_join join;
-    join.left = weir_rail_left(c, walk, round, weir_rail_piece(s, c->host), &at);
+    join.left = weir_rail_left(c, walk, round, weir_rail_bytes_of(s, c->host), &at);
     join.in = c->memory + weir_rail_slot(c, coop.block, 0, 0, number) + WEIR_RAIL_HEAD;
-    join.own = s->send + c->host * s->send_step + at;
-    join.out = s->recv + c->host * s->recv_step + at;
+    join.own = s->send + s->pieces[c->host].send_at + at;
+    join.out = s->recv + s->pieces[c->host].recv_at + at;
     join.results =
         c->memory + weir_rail_slot(c, coop.block, 0, 1, number + WEIR_RAIL_LAG + 1) + WEIR_RAIL_HEAD + c->slot_bytes;
     join.spread = s->spread & ~((uint64_t)1 << c->host);
@@ -367,7 +370,7 @@ WEIR_FN void weir_rail_take(const weir_dev_rails *c, const weir_rail_step *s, co
         const char *slot = c->memory + weir_rail_slot(c, coop.block, host, 0, walk->first + round) + WEIR_RAIL_HEAD;
         const int64_t left = s->joins ? weir_rail_results(c, s, walk, round, c->host, host, &at)
                                       : weir_rail_left(c, walk, round, weir_rail_comes(c, s, host), &at);
-        weir_slots_copy(s->recv + host * s->recv_step + at, slot + (s->joins ? c->slot_bytes : 0), left, coop);
+        weir_slots_copy(s->recv + s->pieces[host].recv_at + at, slot + (s->joins ? c->slot_bytes : 0), left, coop);
     }
 }
 
@@ -377,8 +380,8 @@ WEIR_FN void weir_rail_take(const weir_dev_rails *c, const weir_rail_step *s, co
 WEIR_FN void weir_rail_keep(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
                             weir_coop coop)
 {
-    const char *from = s->send + c->host * s->send_step;
-    char *to = s->recv + c->host * s->recv_step;
+    const char *from = s->send + s->pieces[c->host].send_at;
+    char *to = s->recv + s->pieces[c->host].recv_at;
     if (!s->joins && to != from) {
         weir_slots_copy(to + walk->at, from + walk->at,
                         weir_least((int64_t)walk->range, weir_rail_comes(c, s, c->host) - (int64_t)walk->at), coop);
