@@ -294,7 +294,7 @@ bool weiri_plan_reduces_registered(const weir_collective *collective, uint32_t k
 /* Puts an operation, whose arguments have been checked, on the stream. `name` is the public call. */
 weir_status weiri_plan_run(weir_collective *collective, const char *name, const weir_collective_request *q,
                            void *stream);
-/* The same inside a host, for a call `as` whose ranks compare it with a digest of what they pass. */
+/* The same for a call `as` whose ranks compare it with a digest of what they pass. */
 weir_status weiri_plan_run_as(weir_collective *collective, const char *name, const weir_collective_request *q,
                               const weiri_call *as, uint64_t digest, void *stream);
 /* The same for weir_all_to_all_v, whose pieces are known. */
@@ -492,6 +492,8 @@ void weiri_rails_close(weir_collective *collective);
  * this function chooses. */
 weir_status weiri_rails_run(const weir_collective *collective, weiri_call call, uint64_t count, weir_rail_step *step,
                             void *stream);
+/* Logs the first operation of its kind between hosts. */
+void weiri_rails_log(weir_collective *collective, uint32_t kind);
 
 /* ---- register.c ------------------------------------------------------------------------------------------------ */
 

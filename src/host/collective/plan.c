@@ -20,7 +20,6 @@
 #define UNIT 128u                         /* parts and chunks are multiples of this */
 /* Up to this many bytes, every host sends all its data to every other, and each joins all: one trip instead of two. */
 #define ONCE_BYTES 8192u
-#define RAILS_LOGGED 7u /* a bit of weir_collective.logged that no form uses */
 
 static const char between_hosts[] = "copy engines carry nothing between hosts";
 
@@ -140,6 +139,17 @@ static void fill_step(weiri_step *step, const weir_collective_request *q, weir_c
     step->op = (uint32_t)q->op;
     step->threads = shape.threads;
     step->stream = stream;
+}
+
+/* Sets what the ranks compare. The step has its form and its blocks. */
+static void set_call(weiri_step *step, const weiri_call *call, uint64_t count)
+{
+    const uint32_t form = step->call.form;
+    const uint32_t blocks = step->call.blocks;
+    step->call = *call;
+    step->call.form = form;
+    step->call.blocks = blocks;
+    step->count = count;
 }
 
 /* Fills in the reduction of a request inside the host. The form is known. */
@@ -351,10 +361,7 @@ static weir_status run_inside(weir_collective *collective, const char *name, con
     }
     fill_step(&step, q, form, shape, stream);
     if (as != NULL) {
-        step.call = *as;
-        step.call.form = (uint32_t)form;
-        step.call.blocks = shape.blocks;
-        step.count = digest;
+        set_call(&step, as, digest);
     }
     if (reduces(q)) {
         weiri_reduce_args args;
@@ -451,6 +458,8 @@ weir_status weiri_plan_all_to_all_v(weir_collective *collective, weiri_move_args
 typedef struct hosts_call {
     weir_collective *collective;
     const weir_collective_request *q;
+    weiri_call call; /* what the ranks compare, with the form and the blocks of each step */
+    uint64_t count;  /* with this number, that of the elements or a digest */
     void *stream;
     const char *send;
     char *recv;
@@ -510,7 +519,7 @@ static weir_status over_rails(const hosts_call *h, weir_rail_step *s)
 {
     s->dtype = h->dtype;
     s->op = h->op == WEIR_SCALED_SUM && h->ranks > 1 ? WEIR_SUM : h->op;
-    return weiri_rails_run(h->collective, weiri_call_of(h->q, WEIR_FORM_AUTO, 0), h->q->count, s, h->stream);
+    return weiri_rails_run(h->collective, h->call, h->count, s, h->stream);
 }
 
 /* Chooses the form of a step inside the host that is one of several steps. */
@@ -522,6 +531,7 @@ static weir_status choose_inside(const hosts_call *h, uint32_t kind, uint64_t by
     weir_status status = weiri_choose_step(h->collective, &work, weiri_kind_names[kind], true, &form, &shape);
     if (status == WEIR_OK) {
         fill_step(step, h->q, form, shape, h->stream);
+        set_call(step, &h->call, h->count);
         step->dtype = (uint32_t)h->dtype;
         step->op = (uint32_t)h->op;
     }
@@ -664,9 +674,10 @@ static weir_status run_average(const hosts_call *h, weiri_average_args *args)
     const weiri_rails *rails = &h->collective->rails;
     const uint64_t needed = (args->count + rails->threads - 1) / rails->threads;
     const weir_shape shape = { (uint32_t)least(needed, rails->device.blocks), rails->threads };
-    weiri_call call = weiri_call_of(h->q, WEIR_FORM_AUTO, shape.blocks);
+    weiri_call call = h->call;
+    call.blocks = shape.blocks;
     args->what.call = weiri_call_word(&call);
-    args->what.count = h->q->count;
+    args->what.count = h->count;
     args->dtype = (uint32_t)h->q->dtype;
     return args->count == 0 ? WEIR_OK : weiri_launch_average(h->collective, shape, args, h->stream);
 }
@@ -890,22 +901,9 @@ static weir_status scatter(const hosts_call *h)
     return in_chunks(h, chunk_bytes(h, h->hosts), scatter_chunk);
 }
 
-static void log_rails(weir_collective *collective, uint32_t kind)
-{
-    const weiri_rails *rails = &collective->rails;
-    if ((collective->logged[kind] >> RAILS_LOGGED & 1) == 0) {
-        collective->logged[kind] |= 1u << RAILS_LOGGED;
-        weiri_log(WEIR_LOG_INFO,
-                  "weir_%s of rank %u: %u hosts of %u ranks, each rank over %s to the rank of its place on "
-                  "the other hosts, up to %u blocks of %u threads",
-                  weiri_kind_names[kind], collective->comm->rank, rails->device.hosts, collective->device.ranks,
-                  weir_connection_transport(rails->team.connections[rails->device.host == 0 ? 1 : 0]),
-                  rails->device.blocks, rails->threads);
-    }
-}
-
+/* `as` as for run_inside. */
 static weir_status run_between(weir_collective *collective, const char *name, const weir_collective_request *q,
-                               void *stream)
+                               const weiri_call *as, uint64_t digest, void *stream)
 {
     weiri_step step;
     const weir_status refused = weiri_refuse_copies(collective, name, between_hosts);
@@ -922,6 +920,8 @@ static weir_status run_between(weir_collective *collective, const char *name, co
     const hosts_call h = {
         .collective = collective,
         .q = q,
+        .call = as != NULL ? *as : weiri_call_of(q, WEIR_FORM_AUTO, 0),
+        .count = as != NULL ? digest : q->count,
         .stream = stream,
         .send = (const char *)q->send,
         .recv = (char *)q->recv,
@@ -935,7 +935,7 @@ static weir_status run_between(weir_collective *collective, const char *name, co
         .hold = collective->rails.hold,
         .hold_bytes = collective->rails.hold_bytes,
     };
-    log_rails(collective, q->kind);
+    weiri_rails_log(collective, as != NULL ? as->kind : q->kind);
     if (averages) {
         return average(&h);
     }
@@ -959,15 +959,15 @@ static weir_status run_between(weir_collective *collective, const char *name, co
     }
 }
 
-weir_status weiri_plan_run(weir_collective *collective, const char *name, const weir_collective_request *q,
-                           void *stream)
-{
-    return collective->rails.device.hosts > 1 ? run_between(collective, name, q, stream)
-                                              : run_inside(collective, name, q, NULL, 0, stream);
-}
-
 weir_status weiri_plan_run_as(weir_collective *collective, const char *name, const weir_collective_request *q,
                               const weiri_call *as, uint64_t digest, void *stream)
 {
-    return run_inside(collective, name, q, as, digest, stream);
+    return collective->rails.device.hosts > 1 ? run_between(collective, name, q, as, digest, stream)
+                                              : run_inside(collective, name, q, as, digest, stream);
+}
+
+weir_status weiri_plan_run(weir_collective *collective, const char *name, const weir_collective_request *q,
+                           void *stream)
+{
+    return weiri_plan_run_as(collective, name, q, NULL, 0, stream);
 }

@@ -6,6 +6,7 @@
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
+#include "src/host/base/log.h"
 #include "src/host/channel/port_channel.h"
 #include "src/host/collective/collective.h"
 #include "src/host/comm/exchange.h"
@@ -15,7 +16,8 @@
 #define SLOT_MOST ((uint64_t)512 << 10)
 #define HOLD_LEAST ((uint64_t)128) /* bytes for each rank */
 #define BLOCKS_GPU 8u
-#define WORDS 2u /* of a rank that looks for its host: the number of ranks on the host, and the first of them */
+#define RAILS_LOGGED 7u /* a bit of weir_collective.logged that no form uses */
+#define WORDS 2u        /* of a rank that looks for its host: the number of ranks on the host, and the first of them */
 
 /* ---- hosts -------------------------------------------------------------------------------------------------- */
 
@@ -277,4 +279,18 @@ weir_status weiri_rails_run(const weir_collective *collective, weiri_call call, 
     step->what.call = weiri_call_word(&call);
     step->what.count = count;
     return weiri_launch_rails(collective, shape, step, stream);
+}
+
+void weiri_rails_log(weir_collective *collective, uint32_t kind)
+{
+    const weiri_rails *rails = &collective->rails;
+    if ((collective->logged[kind] >> RAILS_LOGGED & 1) == 0) {
+        collective->logged[kind] |= 1u << RAILS_LOGGED;
+        weiri_log(WEIR_LOG_INFO,
+                  "weir_%s of rank %u: %u hosts of %u ranks, each rank over %s to the rank of its place on "
+                  "the other hosts, up to %u blocks of %u threads",
+                  weiri_kind_names[kind], collective->comm->rank, rails->device.hosts, collective->device.ranks,
+                  weir_connection_transport(rails->team.connections[rails->device.host == 0 ? 1 : 0]),
+                  rails->device.blocks, rails->threads);
+    }
 }
