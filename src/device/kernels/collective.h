@@ -87,6 +87,24 @@ typedef struct weiri_average_args {
     uint32_t divisor;
 } weiri_average_args;
 
+/* Copies between the hold of the rails and the buffers of parts. Warps take chunks of the pieces in turn. */
+#define WEIRI_COPY_PIECES 128u
+#define WEIRI_COPY_CHUNK 4096u
+
+typedef struct weiri_copy_piece {
+    const char *from;
+    char *to;
+    uint64_t bytes;
+} weiri_copy_piece;
+
+typedef struct weiri_copy_args {
+    weir_dev_control *control;
+    const uint64_t *abandoned; /* as for averages */
+    weir_collective_what what;
+    uint64_t count;
+    weiri_copy_piece pieces[WEIRI_COPY_PIECES];
+} weiri_copy_args;
+
 enum {
     WEIRI_MOVE_PACKETS,
     WEIRI_MOVE_LINES,
@@ -140,7 +158,7 @@ enum {
     WEIRI_EXCHANGE_FAR
 };
 extern const weir_kernel *const weiri_collective_exchange_kernels[];
-enum { WEIRI_RAIL, WEIRI_AVERAGE };
+enum { WEIRI_RAIL, WEIRI_AVERAGE, WEIRI_COPY };
 extern const weir_kernel *const weiri_collective_rails_kernels[];
 
 /* Reductions: WEIRI_REDUCE_FORMS kernels for each type, or each type and operation, as listed here. */

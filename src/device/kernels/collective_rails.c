@@ -1,8 +1,20 @@
-/* collective_rails.c - what collectives between hosts need beside those of one host: the exchange of pieces, and
- * averages of integers; see collective.h. */
+/* collective_rails.c - what collectives between hosts need beside those of one host: the exchange of pieces,
+ * averages of integers, and copies; see collective.h. */
 #include "src/device/kernels/collective.h"
 
 WEIR_KERNEL(weiri_rail, weiri_rail_args) { (void)weir_rail_run(&args->rails, &args->step, coop); }
+
+/* If the collective was abandoned, fails and returns 1. */
+WEIR_FN int weiri_is_abandoned(weir_dev_control *control, const uint64_t *abandoned, const weir_collective_what *what)
+{
+    if (WEIR_UNLIKELY(weir_arch_load_relaxed_dev_u64(abandoned) != 0)) {
+        (void)weir_dev_control_fail_in(
+            control, WEIR_ERR_INVALID,
+            weir_dev_note_of(WEIR_DOING_ABANDONED, WEIR_NO_PEER, what->call, what->count, 0));
+        return 1;
+    }
+    return 0;
+}
 
 WEIR_FN uint64_t weiri_average_load(const char *at, uint32_t dtype)
 {
@@ -33,10 +45,7 @@ WEIR_FN void weiri_average_store(char *at, uint32_t dtype, uint64_t value)
 WEIR_KERNEL(weiri_average, weiri_average_args)
 {
     const uint32_t bytes = weir_dtype_bytes(args->dtype);
-    if (WEIR_UNLIKELY(weir_arch_load_relaxed_dev_u64(args->abandoned) != 0)) {
-        (void)weir_dev_control_fail_in(
-            args->control, WEIR_ERR_INVALID,
-            weir_dev_note_of(WEIR_DOING_ABANDONED, WEIR_NO_PEER, args->what.call, args->what.count, 0));
+    if (weiri_is_abandoned(args->control, args->abandoned, &args->what)) {
         return;
     }
     for (uint64_t row = 0; row < args->rows; row++) {
@@ -54,4 +63,25 @@ WEIR_KERNEL(weiri_average, weiri_average_args)
     }
 }
 
-const weir_kernel *const weiri_collective_rails_kernels[] = { &weiri_rail, &weiri_average, NULL };
+WEIR_KERNEL(weiri_copy, weiri_copy_args)
+{
+    const weir_coop warp = weir_coop_warp(coop);
+    const uint32_t width = weir_arch_warp_size();
+    const uint32_t warps = (coop.block_size + width - 1) / width; /* of a block */
+    uint64_t chunk = (uint64_t)coop.block * warps + coop.block_rank / width;
+    if (weiri_is_abandoned(args->control, args->abandoned, &args->what)) {
+        return;
+    }
+    for (uint64_t i = 0; i < args->count; i++) {
+        const weiri_copy_piece piece = args->pieces[i];
+        const uint64_t chunks = (piece.bytes + WEIRI_COPY_CHUNK - 1) / WEIRI_COPY_CHUNK;
+        for (; chunk < chunks; chunk += (uint64_t)coop.blocks * warps) {
+            const uint64_t at = chunk * WEIRI_COPY_CHUNK;
+            const uint64_t left = piece.bytes - at;
+            weir_copy(piece.to + at, piece.from + at, left < WEIRI_COPY_CHUNK ? left : WEIRI_COPY_CHUNK, warp);
+        }
+        chunk -= chunks;
+    }
+}
+
+const weir_kernel *const weiri_collective_rails_kernels[] = { &weiri_rail, &weiri_average, &weiri_copy, NULL };

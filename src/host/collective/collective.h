@@ -579,8 +579,9 @@ weir_status weiri_launch_exchange(const weir_collective *collective, const weiri
                                   weiri_exchange_args *args);
 weir_status weiri_launch_rails(const weir_collective *collective, weir_shape shape, const weir_rail_step *step,
                                void *stream);
-/* Its caller has filled what the kernel reads and writes. */
+/* Their callers have filled what the kernels read and write. */
 weir_status weiri_launch_average(const weir_collective *collective, weir_shape shape, weiri_average_args *args,
                                  void *stream);
+weir_status weiri_launch_copy(const weir_collective *collective, weir_shape shape, weiri_copy_args *args, void *stream);
 
 #endif

@@ -348,3 +348,10 @@ weir_status weiri_launch_average(const weir_collective *collective, weir_shape s
     args->abandoned = collective->rails.device.abandoned;
     return launch_ordered(collective, weiri_collective_rails_kernels[WEIRI_AVERAGE], shape, args, stream);
 }
+
+weir_status weiri_launch_copy(const weir_collective *collective, weir_shape shape, weiri_copy_args *args, void *stream)
+{
+    args->control = collective->rails.device.control;
+    args->abandoned = collective->rails.device.abandoned;
+    return launch_ordered(collective, weiri_collective_rails_kernels[WEIRI_COPY], shape, args, stream);
+}
