@@ -285,6 +285,33 @@ typedef struct weiri_step {
     void *stream;
 } weiri_step;
 
+/* ---- parts.c and parts_between.c ------------------------------------------------------------------------------- */
+
+/* A call of parts, whose arguments have been checked, or what the ranks of a host do of one between hosts. */
+typedef struct weiri_parts {
+    weir_collective *collective;
+    const char *name; /* of the public call */
+    const weir_part *parts;
+    uint32_t n;
+    uint32_t all; /* the number of parts and the digest of the whole call, which the ranks compare */
+    uint64_t digest;
+    bool joins;   /* a reduce_scatter */
+    bool between; /* part of a call between hosts: the extents are those of this host's ranks */
+    weir_op op;
+    void *stream;
+} weiri_parts;
+
+/* The call as the ranks compare it, together with the digest. */
+weiri_call weiri_parts_call_of(const weiri_parts *call);
+/* Whether none of `ranks` extents has elements. */
+bool weiri_parts_is_empty(const weir_part *part, uint32_t ranks);
+/* Carries out the elements of rank `root` of all as a broadcast or a reduce. */
+weir_status weiri_parts_extent(const weiri_parts *call, const weir_part *part, uint32_t root);
+/* Carries out a call among the ranks of this host, in the fewest launches. */
+weir_status weiri_parts_inside(const weiri_parts *call);
+/* Carries out a call between hosts. */
+weir_status weiri_parts_between(const weiri_parts *call);
+
 /* ---- plan.c ---------------------------------------------------------------------------------------------------- */
 
 /* The registered memory that has all of [data, data + bytes), or NULL. NULL on all ranks if `bytes` is 0. */

@@ -5,8 +5,8 @@
  * place. Offsets from 4 Gi elements on, and more than 4 GiB of one rank in one launch, make the rows of a launch wide.
  *
  * All ranks know all extents, so no counts travel. Each launch carries the digest of all parts of the call, which the
- * ranks compare. A launch of one extent alone is a broadcast, or (by slots) a reduce. Between hosts each extent is one.
- * The ranks compare the digest before, in steps without data.
+ * ranks compare. A launch of one extent alone is a broadcast, or (by slots) a reduce. For several hosts see
+ * parts_between.c.
  *
  * The longest extent of a part takes the longest: as a part it goes from its rank to each other one over the same link.
  * So the only part of a call is cut where its extents differ much (find_cut). The rest of each longer extent goes as a
@@ -18,17 +18,6 @@
 #include "src/host/collective/collective.h"
 
 #define PARTS_NAMED_MOST 0xfffeu /* the word that ranks compare has 16 bits for the number of parts */
-
-typedef struct parts_call {
-    weir_collective *collective;
-    const char *name;
-    const weir_part *parts;
-    uint32_t n;
-    bool joins;
-    weir_op op;
-    uint64_t digest;
-    void *stream;
-} parts_call;
 
 /* ---- checks ---------------------------------------------------------------------------------------------------- */
 
@@ -49,7 +38,7 @@ static uint64_t end_of(const weir_part *part, uint32_t ranks)
     return end * weir_dtype_bytes(part->dtype);
 }
 
-static weir_status check_extents(const parts_call *call, const weir_part *part, const char *name)
+static weir_status check_extents(const weiri_parts *call, const weir_part *part, const char *name)
 {
     const uint32_t element = weir_dtype_bytes(part->dtype);
     const uint64_t most = WEIRI_BYTES_MOST / element / WEIR_COLLECTIVE_RANKS;
@@ -73,7 +62,7 @@ static weir_status check_extents(const parts_call *call, const weir_part *part, 
 }
 
 /* Checks a part. `name` is the call, with the index of the part if there are several. */
-static weir_status check_part(const parts_call *call, const weir_part *part, const char *name)
+static weir_status check_part(const weiri_parts *call, const weir_part *part, const char *name)
 {
     const weir_collective *collective = call->collective;
     weir_status status = weiri_check_elements(name, part->dtype, 0);
@@ -105,7 +94,7 @@ static weir_status check_part(const parts_call *call, const weir_part *part, con
     return status;
 }
 
-static weir_status check_parts(const parts_call *call)
+static weir_status check_parts(const weiri_parts *call)
 {
     if (call->parts == NULL && call->n != 0) {
         return weiri_fail_null(call->name, "parts");
@@ -131,7 +120,7 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 }
 
 /* The digest of number, types and extents of the parts. */
-static uint64_t digest_of(const parts_call *call)
+static uint64_t digest_of(const weiri_parts *call)
 {
     uint64_t digest = mix(0, call->n);
     for (uint32_t i = 0; i < call->n; i++) {
@@ -144,12 +133,11 @@ static uint64_t digest_of(const parts_call *call)
     return digest;
 }
 
-/* The call as the ranks compare it, together with the digest. */
-static weiri_call call_of(const parts_call *call)
+weiri_call weiri_parts_call_of(const weiri_parts *call)
 {
     const weiri_call of = { .kind = call->joins ? WEIRI_REDUCE_SCATTER_PARTS : WEIRI_ALLGATHER_PARTS,
                             .op = call->joins ? (uint32_t)call->op : WEIRI_NO_OP,
-                            .root = call->n < PARTS_NAMED_MOST ? call->n : PARTS_NAMED_MOST };
+                            .root = call->all < PARTS_NAMED_MOST ? call->all : PARTS_NAMED_MOST };
     return of;
 }
 
@@ -158,7 +146,7 @@ static weiri_call call_of(const parts_call *call)
 /* Units of a sequence that `bytes` bytes of a part take; `data`: the bytes of data of a unit. */
 static uint64_t units_of(uint64_t bytes, uint32_t data) { return (bytes + data - 1) / data; }
 
-static bool is_empty(const weir_part *part, uint32_t ranks)
+bool weiri_parts_is_empty(const weir_part *part, uint32_t ranks)
 {
     uint64_t count = 0;
     for (uint32_t k = 0; k < ranks; k++) {
@@ -236,7 +224,7 @@ static void set_density(weir_collective_parts *p, uint32_t ranks, uint32_t unit)
 
 /* Describes the parts from `first` on, as many as fit, in sequences of this unit. Returns the first part that does not
  * fit. */
-static uint32_t fill(const parts_call *call, uint32_t first, bool wide, uint32_t unit, weir_collective_parts *p)
+static uint32_t fill(const weiri_parts *call, uint32_t first, bool wide, uint32_t unit, weir_collective_parts *p)
 {
     const uint32_t ranks = call->collective->device.ranks;
     memset(p, 0, sizeof *p);
@@ -246,7 +234,7 @@ static uint32_t fill(const parts_call *call, uint32_t first, bool wide, uint32_t
     uint32_t i = first;
     for (; i < call->n; i++) {
         const weir_part *part = &call->parts[i];
-        if (is_empty(part, ranks)) {
+        if (weiri_parts_is_empty(part, ranks)) {
             continue;
         }
         if (is_full(p) || (!wide && !is_narrow(p, part, ranks, unit))) {
@@ -260,13 +248,13 @@ static uint32_t fill(const parts_call *call, uint32_t first, bool wide, uint32_t
 
 /* The registered memory that receives all parts of an allgather from `first` to `end`, or NULL. Sets *where to a digest
  * of the places. */
-static const weiri_team_memory *find_memory(const parts_call *call, uint32_t first, uint32_t end, uint64_t *where)
+static const weiri_team_memory *find_memory(const weiri_parts *call, uint32_t first, uint32_t end, uint64_t *where)
 {
     const weiri_team_memory *all = NULL;
     for (uint32_t i = first; i < end; i++) {
         const weir_part *part = &call->parts[i];
         const uint32_t element = weir_dtype_bytes(part->dtype);
-        for (uint32_t k = 0; k < call->collective->size; k++) {
+        for (uint32_t k = 0; k < call->collective->device.ranks; k++) {
             const weiri_span span = span_of(part->recv, part->extents[k], element);
             if (span.bytes == 0) {
                 continue;
@@ -283,12 +271,12 @@ static const weiri_team_memory *find_memory(const parts_call *call, uint32_t fir
 }
 
 /* The only part with elements of a launch that begins with part `first`, or NULL. */
-static const weir_part *only_part(const parts_call *call, uint32_t first, const weir_collective_parts *p)
+static const weir_part *only_part(const weiri_parts *call, uint32_t first, const weir_collective_parts *p)
 {
     if (p->count != 1) {
         return NULL;
     }
-    while (is_empty(&call->parts[first], call->collective->size)) {
+    while (weiri_parts_is_empty(&call->parts[first], call->collective->device.ranks)) {
         first++;
     }
     return &call->parts[first];
@@ -306,15 +294,18 @@ static bool is_aligned(const weir_part *part, uint32_t ranks, uint32_t unit)
 }
 
 /* Finds the registered memory of a launch whose only part, if it is not NULL, is `only`. Joins of misaligned data are
- * slow, so such a part goes through slots, where the sending rank aligns it. */
-static void find_registered(const parts_call *call, uint32_t first, uint32_t end, const weir_part *only,
+ * slow, so such a part goes through slots, where the sending rank aligns it. Between hosts all parts are staged. */
+static void find_registered(const weiri_parts *call, uint32_t first, uint32_t end, const weir_part *only,
                             weiri_step *step, uint64_t *where)
 {
+    if (call->between) {
+        return;
+    }
     if (!call->joins) {
         step->recv = find_memory(call, first, end, where);
-    } else if (only != NULL && is_aligned(only, call->collective->size, WEIR_PARTS_UNIT) &&
+    } else if (only != NULL && is_aligned(only, call->collective->device.ranks, WEIR_PARTS_UNIT) &&
                weiri_plan_reduces_registered(call->collective, WEIR_REDUCE_SCATTER)) {
-        step->send = weiri_plan_registered(call->collective, only->send, end_of(only, call->collective->size));
+        step->send = weiri_plan_registered(call->collective, only->send, end_of(only, call->collective->device.ranks));
     }
 }
 
@@ -332,13 +323,13 @@ static bool are_aligned(const weir_collective_parts *p, uint32_t ranks)
 }
 
 /* Whether one part by packets or lines has a kernel that looks no part up. */
-static bool has_own_kernel(const parts_call *call, const weir_part *part)
+static bool has_own_kernel(const weiri_parts *call, const weir_part *part)
 {
     return !call->joins || weiri_launch_has_sums(call->collective, part->dtype, call->op);
 }
 
 /* The kind of a launch for its choice. */
-static uint32_t kind_of(const parts_call *call, const weir_collective_parts *p, const weir_part *only)
+static uint32_t kind_of(const weiri_parts *call, const weir_collective_parts *p, const weir_part *only)
 {
     const uint32_t ranks = call->collective->device.ranks;
     if (only != NULL && has_own_kernel(call, only)) {
@@ -349,7 +340,7 @@ static uint32_t kind_of(const parts_call *call, const weir_collective_parts *p, 
 
 /* Chooses form and shape as for the even operation whose parts are all as long as the longest sequence, with the bounds
  * of this kind of parts. Lets the staging grow before. */
-static weir_status choose(const parts_call *call, const weir_collective_parts *p, const weir_part *only,
+static weir_status choose(const weiri_parts *call, const weir_collective_parts *p, const weir_part *only,
                           const weiri_step *step, weir_collective_form *form, weir_shape *shape)
 {
     weir_collective *collective = call->collective;
@@ -362,17 +353,17 @@ static weir_status choose(const parts_call *call, const weir_collective_parts *p
         .sums = call->joins && only != NULL && has_own_kernel(call, only),
         .parts = kind_of(call, p, only),
     };
-    const weir_status grown = weiri_grow_for(collective, call->name, &work, call->stream);
+    const weir_status grown = call->between ? WEIR_OK : weiri_grow_for(collective, call->name, &work, call->stream);
     return grown == WEIR_OK ? weiri_choose_step(collective, &work, call->name, true, form, shape) : grown;
 }
 
 /* The only part from `first` to `end` that has elements, if they are of one rank; otherwise NULL. Sets *root to the
  * rank. */
-static const weir_part *only_extent(const parts_call *call, uint32_t first, uint32_t end, uint32_t *root)
+static const weir_part *only_extent(const weiri_parts *call, uint32_t first, uint32_t end, uint32_t *root)
 {
     const weir_part *only = NULL;
     for (uint32_t i = first; i < end; i++) {
-        for (uint32_t k = 0; k < call->collective->size; k++) {
+        for (uint32_t k = 0; k < call->collective->device.ranks; k++) {
             if (call->parts[i].extents[k].count != 0) {
                 if (only != NULL) {
                     return NULL;
@@ -385,11 +376,13 @@ static const weir_part *only_extent(const parts_call *call, uint32_t first, uint
     return only;
 }
 
-/* The elements of one rank as a broadcast or a reduce. */
-static weir_collective_request request_of(const parts_call *call, const weir_part *part, uint32_t root)
+/* In a broadcast or a reduce all ranks pass elements on, or join some of them. As parts, the rank would send all of
+ * them to each other one, or receive them from each. */
+weir_status weiri_parts_extent(const weiri_parts *call, const weir_part *part, uint32_t root)
 {
     const bool is_root = root == call->collective->rank;
     const uint64_t at = part->extents[root].at * weir_dtype_bytes(part->dtype);
+    const weiri_call as = weiri_parts_call_of(call);
     weir_collective_request q = { .kind = call->joins ? WEIR_REDUCE : WEIR_BROADCAST,
                                   .dtype = part->dtype,
                                   .op = call->op,
@@ -397,15 +390,6 @@ static weir_collective_request request_of(const parts_call *call, const weir_par
                                   .count = part->extents[root].count };
     q.send = call->joins ? (const char *)part->send + at : is_root ? part->send : NULL;
     q.recv = !call->joins ? (char *)part->recv + at : is_root ? part->recv : NULL;
-    return q;
-}
-
-/* Runs a launch whose elements are those of one rank. In a broadcast or a reduce all ranks pass on, or join, some of
- * them. As parts, the rank would send all of them to each other one, or receive them from each. */
-static weir_status run_alone(const parts_call *call, const weir_part *part, uint32_t root)
-{
-    const weir_collective_request q = request_of(call, part, root);
-    const weiri_call as = call_of(call);
     return weiri_plan_run_as(call->collective, call->name, &q, &as, call->digest, call->stream);
 }
 
@@ -422,47 +406,48 @@ static weir_collective_piece piece_of(const weir_part *part, uint32_t rank)
 /* Whether a launch of one part that is staged has a kernel that looks no part up. By slots the kernels of parts are
  * faster among more than two ranks: among four H200 an allgather of 256 MiB, whose extents grow with the rank, took 977
  * us, and 1,079 as a move. */
-static bool looks_nothing_up(const parts_call *call, const weir_part *part, weir_collective_form form)
+static bool looks_nothing_up(const weiri_parts *call, const weir_part *part, weir_collective_form form)
 {
     return form == WEIR_FORM_SLOTS ? !call->joins && call->collective->device.ranks == 2 : has_own_kernel(call, part);
 }
 
 /* The part of an allgather as a move. */
-static weir_status move_one(const parts_call *call, const weir_part *part, const weiri_step *step)
+static weir_status move_one(const weiri_parts *call, const weir_part *part, const weiri_step *step)
 {
     weir_collective *collective = call->collective;
+    const weir_dev_collective *device = &collective->device;
     weiri_move_args args;
     weir_collective_move *m = &args.move;
     memset(&args, 0, sizeof args);
     m->send = part->send;
     m->recv = part->recv;
-    for (uint32_t k = 0; k < collective->size; k++) {
-        m->pieces[k].send.bytes = piece_of(part, collective->rank).bytes;
+    for (uint32_t k = 0; k < device->ranks; k++) {
+        m->pieces[k].send.bytes = piece_of(part, device->rank).bytes;
         m->pieces[k].recv = piece_of(part, k);
         m->most = m->pieces[k].recv.bytes > m->most ? m->pieces[k].recv.bytes : m->most;
     }
-    m->peer_recv_at = m->pieces[collective->rank].recv.at;
+    m->peer_recv_at = m->pieces[device->rank].recv.at;
     return weiri_local_move(collective, step, &args);
 }
 
 /* The part of a reduce_scatter by packets or lines. */
-static weir_status reduce_one(const parts_call *call, const weir_part *part, const weiri_step *step)
+static weir_status reduce_one(const weiri_parts *call, const weir_part *part, const weiri_step *step)
 {
     weir_collective *collective = call->collective;
     weiri_uneven_args args;
     memset(&args, 0, sizeof args);
     args.reduce.send = part->send;
     args.reduce.recv = part->recv;
-    for (uint32_t k = 0; k < collective->size; k++) {
+    for (uint32_t k = 0; k < collective->device.ranks; k++) {
         args.extents[k] = piece_of(part, k);
     }
     return weiri_local_uneven(collective, step, &args);
 }
 
 /* The same directly out of the ranks' memory. */
-static weir_status pull_one(const parts_call *call, const weir_part *part, const weiri_step *step)
+static weir_status pull_one(const weiri_parts *call, const weir_part *part, const weiri_step *step)
 {
-    const weir_collective_piece own = piece_of(part, call->collective->rank);
+    const weir_collective_piece own = piece_of(part, call->collective->device.rank);
     weiri_reduce_args args;
     memset(&args, 0, sizeof args);
     args.reduce.recv = part->recv;
@@ -470,7 +455,7 @@ static weir_status pull_one(const parts_call *call, const weir_part *part, const
 }
 
 /* Launches the only part of a launch. */
-static weir_status run_one(const parts_call *call, const weir_part *part, weiri_step *step)
+static weir_status run_one(const weiri_parts *call, const weir_part *part, weiri_step *step)
 {
     step->dtype = (uint32_t)part->dtype;
     step->op = (uint32_t)call->op;
@@ -480,12 +465,12 @@ static weir_status run_one(const parts_call *call, const weir_part *part, weiri_
 }
 
 /* Launches the parts from `first` on; sets *end to the first part that is left. */
-static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
+static weir_status launch(const weiri_parts *call, uint32_t first, uint32_t *end)
 {
     weiri_parts_args args;
     weir_collective_form form;
     weir_shape shape;
-    weiri_step step = { .call = call_of(call), .count = call->digest, .stream = call->stream };
+    weiri_step step = { .call = weiri_parts_call_of(call), .count = call->digest, .stream = call->stream };
     uint64_t where = 0;
     uint32_t root = 0;
     *end = fill(call, first, false, WEIR_PARTS_UNIT, &args.parts);
@@ -502,10 +487,11 @@ static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
     if (status != WEIR_OK) {
         return status;
     }
-    if ((!call->joins || form == WEIR_FORM_SLOTS) && call->collective->device.ranks >= WEIRI_RELAY_RANKS) {
+    if ((!call->joins || form == WEIR_FORM_SLOTS) && call->collective->device.ranks >= WEIRI_RELAY_RANKS &&
+        !call->between) {
         const weir_part *extent = only_extent(call, first, *end, &root);
         if (extent != NULL) {
-            return run_alone(call, extent, root);
+            return weiri_parts_extent(call, extent, root);
         }
     }
     step.threads = shape.threads;
@@ -547,7 +533,7 @@ static uint64_t cost_of_cut(const uint64_t *bytes, uint32_t ranks, uint64_t cut)
 /* The most elements of an extent that go as a part: UINT64_MAX, or where the cost is least. That is at 0 or at the
  * length of an extent, because the cost is linear in between. The rest of an extent begins at a multiple of 16 bytes if
  * the extent does. */
-static uint64_t find_cut(const parts_call *call)
+static uint64_t find_cut(const weiri_parts *call)
 {
     const uint32_t ranks = call->collective->device.ranks;
     const uint32_t element = weir_dtype_bytes(call->parts->dtype);
@@ -571,11 +557,11 @@ static uint64_t find_cut(const parts_call *call)
 }
 
 /* Runs a call of one part: at most `cut` elements of each extent as a part, and the others as broadcasts or reduces. */
-static weir_status run_cut(const parts_call *call, uint64_t cut)
+static weir_status run_cut(const weiri_parts *call, uint64_t cut)
 {
     weir_extent extents[WEIR_COLLECTIVE_RANKS];
     weir_part part = *call->parts;
-    parts_call shorter = *call;
+    weiri_parts shorter = *call;
     uint32_t end = 0;
     shorter.parts = &part;
     part.extents = extents;
@@ -593,53 +579,7 @@ static weir_status run_cut(const parts_call *call, uint64_t cut)
         if (whole.count > cut) {
             extents[k].at = whole.at + cut;
             extents[k].count = whole.count - cut;
-            status = run_alone(&shorter, &part, k);
-        }
-    }
-    return status;
-}
-
-/* ---- between hosts --------------------------------------------------------------------------------------------- */
-
-/* Compares the calls of the ranks of each rail, and then those inside the host. */
-static weir_status compare(const parts_call *call)
-{
-    weir_collective *collective = call->collective;
-    const weiri_work work = { .kind = WEIR_ALLGATHER };
-    weir_collective_form form = WEIR_FORM_PACKETS;
-    weir_shape shape;
-    weir_rail_step rail;
-    weiri_move_args args;
-    memset(&rail, 0, sizeof rail);
-    memset(&args, 0, sizeof args);
-    rail.send = collective->rails.hold;
-    rail.recv = collective->rails.hold;
-    rail.from = UINT64_MAX >> (WEIR_COLLECTIVE_HOSTS - collective->rails.device.hosts);
-    rail.to = rail.from;
-    weir_status status = weiri_choose(collective, &work, call->name, &form, &shape);
-    if (status == WEIR_OK) {
-        status = weiri_rails_run(collective, call_of(call), call->digest, &rail, call->stream);
-    }
-    if (status != WEIR_OK || collective->device.ranks == 1) {
-        return status;
-    }
-    weiri_step step = {
-        .call = call_of(call), .count = call->digest, .threads = shape.threads, .stream = call->stream
-    };
-    step.call.form = (uint32_t)form;
-    step.call.blocks = shape.blocks;
-    return weiri_local_move(collective, &step, &args);
-}
-
-static weir_status run_between(const parts_call *call)
-{
-    weir_status status = compare(call);
-    for (uint32_t i = 0; i < call->n; i++) {
-        for (uint32_t k = 0; k < call->collective->size && status == WEIR_OK; k++) {
-            const weir_collective_request q = request_of(call, &call->parts[i], k);
-            if (q.count != 0) {
-                status = weiri_plan_run(call->collective, call->name, &q, call->stream);
-            }
+            status = weiri_parts_extent(&shorter, &part, k);
         }
     }
     return status;
@@ -647,7 +587,17 @@ static weir_status run_between(const parts_call *call)
 
 /* ---- operations ------------------------------------------------------------------------------------------------ */
 
-static weir_status run(parts_call *call)
+weir_status weiri_parts_inside(const weiri_parts *call)
+{
+    weir_status status;
+    uint32_t next = 0;
+    do {
+        status = launch(call, next, &next);
+    } while (status == WEIR_OK && next < call->n);
+    return status;
+}
+
+static weir_status run(weiri_parts *call)
 {
     weir_status status = weiri_check_collective(call->collective, call->name);
     if (status == WEIR_OK && call->joins) {
@@ -664,30 +614,32 @@ static weir_status run(parts_call *call)
     }
     call->digest = digest_of(call);
     if (call->collective->rails.device.hosts > 1) {
-        return run_between(call);
+        return weiri_parts_between(call);
     }
     const uint64_t cut =
         call->n == 1 && call->collective->device.ranks >= WEIRI_RELAY_RANKS ? find_cut(call) : UINT64_MAX;
-    if (cut != UINT64_MAX) {
-        return run_cut(call, cut);
-    }
-    uint32_t next = 0;
-    do {
-        status = launch(call, next, &next);
-    } while (status == WEIR_OK && next < call->n);
-    return status;
+    return cut != UINT64_MAX ? run_cut(call, cut) : weiri_parts_inside(call);
 }
 
 weir_status weir_allgather_parts(weir_collective *collective, const weir_part *parts, uint32_t n, void *stream)
 {
-    parts_call call = { collective, "weir_allgather_parts", parts, n, false, WEIR_SUM, 0, stream };
+    weiri_parts call = {
+        .collective = collective, .name = "weir_allgather_parts", .parts = parts, .n = n, .all = n, .stream = stream
+    };
     return run(&call);
 }
 
 weir_status weir_reduce_scatter_parts(weir_collective *collective, const weir_part *parts, uint32_t n, weir_op op,
                                       void *stream)
 {
-    parts_call call = { collective, "weir_reduce_scatter_parts", parts, n, true, op, 0, stream };
+    weiri_parts call = { .collective = collective,
+                         .name = "weir_reduce_scatter_parts",
+                         .parts = parts,
+                         .n = n,
+                         .all = n,
+                         .joins = true,
+                         .op = op,
+                         .stream = stream };
     return run(&call);
 }
 
@@ -695,7 +647,9 @@ weir_status weir_allgather_v(weir_collective *collective, const void *send, void
                              weir_dtype dtype, void *stream)
 {
     const weir_part part = { send, recv, extents, dtype };
-    parts_call call = { collective, "weir_allgather_v", &part, 1, false, WEIR_SUM, 0, stream };
+    weiri_parts call = {
+        .collective = collective, .name = "weir_allgather_v", .parts = &part, .n = 1, .all = 1, .stream = stream
+    };
     return run(&call);
 }
 
@@ -703,6 +657,13 @@ weir_status weir_reduce_scatter_v(weir_collective *collective, const void *send,
                                   weir_dtype dtype, weir_op op, void *stream)
 {
     const weir_part part = { send, recv, extents, dtype };
-    parts_call call = { collective, "weir_reduce_scatter_v", &part, 1, true, op, 0, stream };
+    weiri_parts call = { .collective = collective,
+                         .name = "weir_reduce_scatter_v",
+                         .parts = &part,
+                         .n = 1,
+                         .all = 1,
+                         .joins = true,
+                         .op = op,
+                         .stream = stream };
     return run(&call);
 }
