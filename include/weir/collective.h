@@ -252,8 +252,7 @@ typedef struct weir_part {
 /* All `n` parts at once, which may differ in type. Any number of parts is allowed; a call with 0 parts only compares
  * the ranks' calls. In place, for each part by itself: send (allgather) or recv (reduce_scatter) is this rank's extent.
  * The buffers of different parts must not overlap, which is not checked. The call has read `parts` and their extents
- * when it returns. Many parts take several launches, and an error of the device may come after the first one. Few parts
- * are faster between hosts. */
+ * when it returns. Many parts take several launches, and an error of the device may come after the first one. */
 WEIR_API WEIR_NODISCARD weir_status weir_allgather_parts(weir_collective *collective, const weir_part *parts,
                                                          uint32_t n, void *stream);
 WEIR_API WEIR_NODISCARD weir_status weir_reduce_scatter_parts(weir_collective *collective, const weir_part *parts,
