@@ -318,6 +318,31 @@ void parts_differ(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// One rank calls with a part that takes other steps than that of the others.
+void steps_differ(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    const uint32_t what = static_cast<const Setting *>(rank->arg)->what;
+    const bool odd = rank->rank == what % rank->size;
+    Bench bench;
+    if (bench_open(rank, &opts, 512 << 10, 0, &bench)) {
+        const bool even = what < 2 * rank->size; // as one step, or in turns; otherwise each extent by itself
+        std::vector<weir_extent> extents(rank->size);
+        for (uint32_t k = 0; k < rank->size; k++) {
+            extents[k] = { 50000 * k, odd && (even || k == 0) ? 50000u : 4u };
+        }
+        const weir_part part = { weir_memory_pointer(bench.in), weir_memory_pointer(bench.out), extents.data(),
+                                 WEIR_U8 };
+        (void)weirt_barrier(rank);
+        expect_mismatch(&bench,
+                        what / rank->size % 2 == 0
+                            ? weir_allgather_parts(bench.collective, &part, 1, bench.stream)
+                            : weir_reduce_scatter_parts(bench.collective, &part, 1, WEIR_MAX, bench.stream),
+                        "with other extents or types");
+    }
+    bench_close(&bench);
+}
+
 // One rank of gather_v gives a root on the other host.
 void roots_differ(weirt_rank *rank)
 {
@@ -419,6 +444,7 @@ TEST_P(CollectiveHosts, PiecesOfRandomSizes)
     run(rooted, 2, 2, 2, 1);
     if (!stage()->processes) {
         run(rooted, 3, 1, 1, 2);
+        run(rooted, 3, 2, 1, 1);
     }
 }
 
@@ -443,6 +469,16 @@ TEST_P(CollectiveHostsTrouble, DifferentPartsAreAMismatchOnAllRanks)
     }
     for (uint32_t what = 0; what < 4; what++) {
         run(parts_differ, 2, 1, 1, 1, what);
+    }
+}
+
+TEST_P(CollectiveHostsTrouble, PartsOfOtherStepsAreAMismatchOnAllRanks)
+{
+    for (uint32_t what = 0; what < 16; what++) {
+        run(steps_differ, 2, 2, 1, 1, what);
+    }
+    for (uint32_t what = 0; what < 8; what++) {
+        run(steps_differ, 2, 1, 1, 1, what);
     }
 }
 

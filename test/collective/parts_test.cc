@@ -491,8 +491,31 @@ void types(weirt_rank *rank)
         const weir_collective_form form = static_cast<weir_collective_form>(WEIR_FORM_PACKETS + n % 3);
         c.captured = op == WEIR_SCALED_SUM && n % 4 < 2;
         if (is_defined(dtype, op)) {
-            fine = WEIRT_OK(rank, weir_collective_force(b.collective, form, 0)) && run_case(&b, c, 0, n);
+            fine = WEIRT_OK(rank, weir_collective_force(b.collective, form, 0)) && run_case(&b, c, s->host_ranks, n);
         }
+    }
+    bench_close(&b);
+}
+
+// Parts between hosts that take several launches: many of one type, with another type in between, then some whose
+// longest extent is more than one step carries, even and uneven ones.
+void many_between_hosts(weirt_rank *rank)
+{
+    const Setting *s = static_cast<const Setting *>(rank->arg);
+    Bench b;
+    bool fine = open(rank, *s, &b);
+    for (uint64_t n = 0; n < 12 && fine; n++) {
+        Case c = { n % 2 != 0, n % 4 == 1 ? WEIR_SCALED_SUM : WEIR_SUM, n % 3 == 0, {} };
+        for (uint32_t i = 0; i < 150 && n < 8; i++) {
+            const weir_dtype dtype = i == 70 ? WEIR_F16 : WEIR_F32;
+            c.parts.push_back(n % 3 == 1 ? even_part(n * 150 + i, rank->size, dtype, 40)
+                                         : random_part(n * 150 + i, rank->size, dtype, 40));
+        }
+        if (n >= 4) {
+            c.parts.push_back(even_part(n, rank->size, WEIR_F32, s->elements));
+            c.parts.push_back(random_part(n, rank->size, WEIR_F32, s->elements));
+        }
+        fine = run_case(&b, c, s->host_ranks, n);
     }
     bench_close(&b);
 }
@@ -876,7 +899,21 @@ TEST_P(CollectiveParts, RandomRegistered)
 
 TEST_P(CollectiveParts, RandomBetweenHosts)
 {
-    run_all(stage(), { 4 }, random_cases, { WEIR_FORM_AUTO, 2, 1, false, 2, 4, 300 });
+    run_all(stage(), { 4 }, random_cases, { WEIR_FORM_AUTO, 2, 1, false, 2, 16, 300 });
+    run_all(stage(), { 2, 3 }, random_cases, { WEIR_FORM_AUTO, 2, 1, false, 1, 16, 300 });
+    run_all(stage(), { 6 }, random_cases, { WEIR_FORM_AUTO, 2, 1, false, 3, 8, 700 });
+}
+
+TEST_P(CollectiveParts, AllTypesAndOperationsBetweenHosts)
+{
+    run_all(stage(), { 4 }, types, { WEIR_FORM_AUTO, 2, 1, false, 2, 0, 60 });
+    run_all(stage(), { 2 }, types, { WEIR_FORM_AUTO, 2, 1, false, 1, 0, 60 });
+}
+
+TEST_P(CollectiveParts, ManyBetweenHosts)
+{
+    run_all(stage(), { 4 }, many_between_hosts, { WEIR_FORM_SLOTS, 3, 1, false, 2, 0, 80000 });
+    run_all(stage(), { 3 }, many_between_hosts, { WEIR_FORM_SLOTS, 2, 1, false, 1, 0, 80000 });
 }
 
 TEST_P(CollectiveParts, OneExtentIsABroadcastOrAReduce)
