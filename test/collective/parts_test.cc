@@ -508,7 +508,7 @@ void many_between_hosts(weirt_rank *rank)
         Case c = { n % 2 != 0, n % 4 == 1 ? WEIR_SCALED_SUM : WEIR_SUM, n % 3 == 0, {} };
         for (uint32_t i = 0; i < 150 && n < 8; i++) {
             const weir_dtype dtype = i == 70 ? WEIR_F16 : WEIR_F32;
-            c.parts.push_back(n % 3 == 1 ? even_part(n * 150 + i, rank->size, dtype, 40)
+            c.parts.push_back(n % 3 == 1 ? even_part(n * 150 + i, rank->size, dtype, i % 5 == 0 ? 12000 : 1600)
                                          : random_part(n * 150 + i, rank->size, dtype, 40));
         }
         if (n >= 4) {

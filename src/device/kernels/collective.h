@@ -87,7 +87,7 @@ typedef struct weiri_average_args {
     uint32_t divisor;
 } weiri_average_args;
 
-/* Copies between the hold of the rails and the buffers of parts. Warps take chunks of the pieces in turn. */
+/* Copies between the hold of the rails and the buffers of parts, in chunks. */
 #define WEIRI_COPY_PIECES 128u
 #define WEIRI_COPY_CHUNK 4096u
 

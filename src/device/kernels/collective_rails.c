@@ -63,15 +63,13 @@ WEIR_KERNEL(weiri_average, weiri_average_args)
     }
 }
 
-WEIR_KERNEL(weiri_copy, weiri_copy_args)
+/* Warps take chunks of the pieces in turn, from the first piece to the last. */
+WEIR_FN void weiri_copy_pieces(const weiri_copy_args *args, weir_coop coop)
 {
     const weir_coop warp = weir_coop_warp(coop);
     const uint32_t width = weir_arch_warp_size();
     const uint32_t warps = (coop.block_size + width - 1) / width; /* of a block */
     uint64_t chunk = (uint64_t)coop.block * warps + coop.block_rank / width;
-    if (weiri_is_abandoned(args->control, args->abandoned, &args->what)) {
-        return;
-    }
     for (uint64_t i = 0; i < args->count; i++) {
         const weiri_copy_piece piece = args->pieces[i];
         const uint64_t chunks = (piece.bytes + WEIRI_COPY_CHUNK - 1) / WEIRI_COPY_CHUNK;
@@ -81,6 +79,13 @@ WEIR_KERNEL(weiri_copy, weiri_copy_args)
             weir_copy(piece.to + at, piece.from + at, left < WEIRI_COPY_CHUNK ? left : WEIRI_COPY_CHUNK, warp);
         }
         chunk -= chunks;
+    }
+}
+
+WEIR_KERNEL(weiri_copy, weiri_copy_args)
+{
+    if (!weiri_is_abandoned(args->control, args->abandoned, &args->what)) {
+        weiri_copy_pieces(args, coop);
     }
 }
 

@@ -23,7 +23,7 @@
 /* A part with a longer extent is a step by itself. It takes a NIC of 50 GB/s 20 us. A step of 64 KiB between two ranks
  * of one H200 took 40 us over `ipc`. */
 #define LONG_BYTES ((uint64_t)1 << 20)
-#define LONG_BYTES_CPU ((uint64_t)1 << 10)
+#define LONG_BYTES_CPU ((uint64_t)8 << 10)
 
 /* Consecutive parts that one step carries. */
 typedef struct parts_step {
