@@ -25,7 +25,7 @@
  * reduce_scatter, all_to_all, gather and scatter. A count may be 0.
  *
  * Ranks that map each other's memory form a host; without transport ipc (WEIR_TRANSPORT) each rank is a host. All hosts
- * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v.
+ * have the same number of ranks, which follow each other.
  *
  * Reductions join the ranks' elements in the order of ranks and round once (weir/device/reduce.h): all ranks get the
  * same bits, in every run and by every form. Between hosts they round twice: in each host, and over the hosts in their
@@ -232,8 +232,8 @@ typedef struct weir_extent {
 } weir_extent;
 
 /* `sends` and `recvs` have an entry for each rank, with the piece that goes to it or comes from it. A rank must send to
- * another what that rank expects to receive. The data goes by slots, whatever other form is forced. The two buffers
- * must not overlap, and neither must the received pieces. */
+ * another what that rank expects to receive. The data goes by slots, whatever other form is forced, and between hosts as
+ * the transfers of a weir_exchange. The two buffers must not overlap, and neither must the received pieces. */
 WEIR_API WEIR_NODISCARD weir_status weir_all_to_all_v(weir_collective *collective, const void *send,
                                                       const weir_extent *sends, void *recv, const weir_extent *recvs,
                                                       weir_dtype dtype, void *stream);

@@ -25,7 +25,7 @@ uint64_t arm(Fault fault, uint64_t n)
                                : weirt_fail_transport(n);
 }
 
-// Each operation (there are fewer between hosts) has its part of the buffers, so they are filled once.
+// Each operation (between hosts there are no messages here) has its part of the buffers, so they are filled once.
 constexpr uint64_t part_bytes = 512;
 
 Operation operation(uint32_t kind)
@@ -33,12 +33,12 @@ Operation operation(uint32_t kind)
     return { static_cast<Kind>(kind), WEIR_I32, WEIR_SUM, 20, 1, 0, false, false, kind };
 }
 
-uint32_t kinds(const weirt_rank *rank) { return plan_of(rank)->host_ranks != 0 ? ALL_TO_ALL_V : KINDS; }
+uint32_t kinds(const weirt_rank *rank) { return plan_of(rank)->host_ranks != 0 ? MESSAGES : KINDS; }
 
-// Further calls inside a host, in the parts of the buffers behind those of the operations.
+// Further calls, in the parts of the buffers behind those of the operations. Those by copies are for one host.
 enum More { EXCHANGE, PARTS, COPIES, COPIED_EXCHANGE, MORE };
 
-uint32_t more_calls(const weirt_rank *rank) { return plan_of(rank)->host_ranks != 0 ? 0 : MORE; }
+uint32_t more_calls(const weirt_rank *rank) { return plan_of(rank)->host_ranks != 0 ? COPIES : MORE; }
 
 Operation data_of(uint32_t more) { return { ALLGATHER, WEIR_I32, WEIR_SUM, 20, 0, 0, false, false, KINDS + more }; }
 

@@ -296,70 +296,87 @@ weir_status weir_collective_describe(weir_collective *collective, const weir_col
 
 /* ---- pieces of different sizes --------------------------------------------------------------------------------- */
 
-/* Converts the extents of one side to bytes, and finds the end of the last one. */
-static weir_status take_extents(const char *name, const char *which, const weir_extent *extents, uint32_t ranks,
-                                uint32_t element, bool receives, weir_collective_pieces *pieces, uint64_t *end)
+/* Checks the extents of one side, and finds the end of the last one in bytes. */
+static weir_status check_extents(const char *name, const char *which, const weir_extent *extents, uint32_t ranks,
+                                 uint32_t element, uint64_t *end)
 {
     const uint64_t most = WEIRI_BYTES_MOST / element / WEIR_COLLECTIVE_RANKS;
     if (extents == NULL) {
         return weiri_fail_null(name, which);
     }
     for (uint32_t k = 0; k < ranks; k++) {
+        const uint64_t last = (extents[k].at + extents[k].count) * element;
         if (extents[k].at > most || extents[k].count > most) {
             return weiri_fail(WEIR_ERR_INVALID, "%s: %s[%u]: at %llu, count %llu exceed the limit %llu", name, which, k,
                               (unsigned long long)extents[k].at, (unsigned long long)extents[k].count,
                               (unsigned long long)most);
         }
-        weir_collective_piece *piece = receives ? &pieces[k].recv : &pieces[k].send;
-        piece->at = extents[k].at * element;
-        piece->bytes = extents[k].count * element;
-        *end = piece->bytes != 0 && piece->at + piece->bytes > *end ? piece->at + piece->bytes : *end;
+        *end = extents[k].count != 0 && last > *end ? last : *end;
     }
     return WEIR_OK;
+}
+
+static weir_status check_received(const char *name, const weir_extent *recvs, uint32_t ranks)
+{
+    for (uint32_t k = 0; k < ranks; k++) {
+        const weir_extent mine = recvs[k];
+        for (uint32_t other = 0; other < k; other++) {
+            const weir_extent theirs = recvs[other];
+            if (mine.count != 0 && theirs.count != 0 && mine.at < theirs.at + theirs.count &&
+                theirs.at < mine.at + mine.count) {
+                return weiri_fail(WEIR_ERR_INVALID, "%s: recvs[%u] and recvs[%u] overlap", name, other, k);
+            }
+        }
+    }
+    return WEIR_OK;
+}
+
+static weir_collective_piece piece_of(weir_extent extent, uint32_t element)
+{
+    const weir_collective_piece piece = { extent.at * element, extent.count * element };
+    return piece;
 }
 
 weir_status weir_all_to_all_v(weir_collective *collective, const void *send, const weir_extent *sends, void *recv,
                               const weir_extent *recvs, weir_dtype dtype, void *stream)
 {
     static const char name[] = "weir_all_to_all_v";
-    weiri_move_args args;
-    memset(&args, 0, sizeof args);
-    weir_collective_move *what = &args.move;
     weiri_span in = { (const char *)send, 0 };
     weiri_span out = { (const char *)recv, 0 };
     weir_status status = weiri_check_call(collective, name, dtype, 0);
     if (status != WEIR_OK) {
         return status;
     }
-    if (collective->rails.device.hosts > 1) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: not supported between hosts", name);
-    }
-    const weir_dev_collective *device = &collective->device;
+    const uint32_t ranks = collective->size;
+    const uint32_t rank = collective->rank;
     const uint32_t element = weir_dtype_bytes(dtype);
-    status = take_extents(name, "sends", sends, device->ranks, element, false, what->pieces, &in.bytes);
+    status = check_extents(name, "sends", sends, ranks, element, &in.bytes);
     if (status == WEIR_OK) {
-        status = take_extents(name, "recvs", recvs, device->ranks, element, true, what->pieces, &out.bytes);
+        status = check_extents(name, "recvs", recvs, ranks, element, &out.bytes);
     }
     if (status == WEIR_OK) {
         status = check_spans(collective, name, in, out, NULL, element);
     }
+    if (status == WEIR_OK && sends[rank].count != recvs[rank].count) {
+        status =
+            weiri_fail(WEIR_ERR_INVALID, "%s: sends[%u].count is %llu, but recvs[%u].count is %llu, both for this rank",
+                       name, rank, (unsigned long long)sends[rank].count, rank, (unsigned long long)recvs[rank].count);
+    }
+    if (status == WEIR_OK) {
+        status = check_received(name, recvs, ranks);
+    }
     if (status != WEIR_OK) {
         return status;
     }
-    if (what->pieces[device->rank].send.bytes != what->pieces[device->rank].recv.bytes) {
-        return weiri_fail(WEIR_ERR_INVALID,
-                          "%s: sends[%u].count is %llu, but recvs[%u].count is %llu, both for this rank", name,
-                          device->rank, (unsigned long long)sends[device->rank].count, device->rank,
-                          (unsigned long long)recvs[device->rank].count);
+    if (collective->rails.device.hosts > 1) {
+        return weiri_exchange_pieces(collective, name, send, sends, recv, recvs, dtype, stream);
     }
-    for (uint32_t k = 0; k < device->ranks; k++) {
-        const weiri_span mine = { out.data + what->pieces[k].recv.at, what->pieces[k].recv.bytes };
-        for (uint32_t other = 0; other < k; other++) {
-            const weiri_span theirs = { out.data + what->pieces[other].recv.at, what->pieces[other].recv.bytes };
-            if (!weiri_spans_apart(mine, theirs)) {
-                return weiri_fail(WEIR_ERR_INVALID, "%s: recvs[%u] and recvs[%u] overlap", name, other, k);
-            }
-        }
+    weiri_move_args args;
+    weir_collective_move *what = &args.move;
+    memset(&args, 0, sizeof args);
+    for (uint32_t k = 0; k < ranks; k++) {
+        what->pieces[k].send = piece_of(sends[k], element);
+        what->pieces[k].recv = piece_of(recvs[k], element);
         what->most = what->pieces[k].send.bytes > what->most ? what->pieces[k].send.bytes : what->most;
         what->most = what->pieces[k].recv.bytes > what->most ? what->pieces[k].recv.bytes : what->most;
     }

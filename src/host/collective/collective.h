@@ -576,6 +576,10 @@ static inline uint32_t weiri_exchange_next(const weir_transfer *transfers, uint3
     }
     return i;
 }
+/* For weir_all_to_all_v between hosts, whose arguments have been checked: exchanges the pieces of all ranks. */
+weir_status weiri_exchange_pieces(weir_collective *collective, const char *name, const void *send,
+                                  const weir_extent *sends, void *recv, const weir_extent *recvs, weir_dtype dtype,
+                                  void *stream);
 /* The columns that exchanges use under an SM limit, among `ranks` ranks of a host. */
 uint32_t weiri_exchange_columns(uint32_t limit, uint32_t ranks);
 

@@ -10,6 +10,7 @@
  * launches of the same distances. */
 #include <string.h>
 
+#include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 #include "src/host/collective/collective.h"
@@ -705,6 +706,41 @@ weir_status weir_exchange(weir_collective *collective, const weir_transfer *tran
                               .count = n,
                               .stream = stream };
     return run(&e, &call);
+}
+
+weir_status weiri_exchange_pieces(weir_collective *collective, const char *name, const void *send,
+                                  const weir_extent *sends, void *recv, const weir_extent *recvs, weir_dtype dtype,
+                                  void *stream)
+{
+    const uint32_t n = 2 * collective->size;
+    const uint32_t element = weir_dtype_bytes(dtype);
+    const weiri_step call = {
+        .call = { .kind = WEIRI_ALL_TO_ALL_V, .dtype = dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT },
+        .stream = stream
+    };
+    weir_status status = weiri_refuse_copies(collective, name, "copy engines carry nothing between hosts");
+    weir_transfer *transfers = NULL;
+    exchange e;
+    if (status != WEIR_OK) {
+        return status;
+    }
+    transfers = (weir_transfer *)weiri_alloc(n, sizeof *transfers);
+    if (transfers == NULL) {
+        return weiri_fail_nomem(name);
+    }
+    for (uint32_t k = 0; k < collective->size; k++) {
+        const weir_transfer sent = { (void *)((uintptr_t)send + sends[k].at * element), sends[k].count, dtype, k,
+                                     false };
+        const weir_transfer received = { (void *)((uintptr_t)recv + recvs[k].at * element), recvs[k].count, dtype, k,
+                                         true };
+        transfers[2 * k] = sent;
+        transfers[2 * k + 1] = received;
+    }
+    begin(&e, collective, name, transfers, n);
+    log_first(&e);
+    status = run(&e, &call);
+    weiri_free(transfers);
+    return status;
 }
 
 static weir_status message(weir_collective *collective, const char *name, const weir_transfer *t, void *stream)
