@@ -319,6 +319,8 @@ void parts_differ(weirt_rank *rank)
     bench_close(&bench);
 }
 
+constexpr uint64_t growing = 3 << 20; // bytes of an extent
+
 // One rank calls with a part that takes other steps than that of the others; or one rank of each host, on another rail.
 void steps_differ(weirt_rank *rank)
 {
@@ -337,6 +339,31 @@ void steps_differ(weirt_rank *rank)
         (void)weirt_barrier(rank);
         expect_mismatch(&bench,
                         what / rank->size % 2 == 0
+                            ? weir_allgather_parts(bench.collective, &part, 1, bench.stream)
+                            : weir_reduce_scatter_parts(bench.collective, &part, 1, WEIR_MAX, bench.stream),
+                        "with other extents or types");
+    }
+    bench_close(&bench);
+}
+
+// One rank calls with a part for which the staging grows.
+void growth_differs(weirt_rank *rank)
+{
+    weir_collective_opts opts = opts_of(rank);
+    const uint32_t what = static_cast<const Setting *>(rank->arg)->what;
+    const bool odd = rank->rank == what % rank->size;
+    Bench bench;
+    opts.staging_bytes = 0;
+    if (bench_open(rank, &opts, rank->size * growing, 0, &bench)) {
+        std::vector<weir_extent> extents(rank->size);
+        for (uint32_t k = 0; k < rank->size; k++) {
+            extents[k] = { growing * k, odd ? growing : 4u };
+        }
+        const weir_part part = { weir_memory_pointer(bench.in), weir_memory_pointer(bench.out), extents.data(),
+                                 WEIR_U8 };
+        (void)weirt_barrier(rank);
+        expect_mismatch(&bench,
+                        what < rank->size
                             ? weir_allgather_parts(bench.collective, &part, 1, bench.stream)
                             : weir_reduce_scatter_parts(bench.collective, &part, 1, WEIR_MAX, bench.stream),
                         "with other extents or types");
@@ -480,6 +507,13 @@ TEST_P(CollectiveHostsTrouble, PartsOfOtherStepsAreAMismatchOnAllRanks)
     }
     for (uint32_t what = 0; what < 8; what++) {
         run(steps_differ, 2, 1, 1, 1, what);
+    }
+}
+
+TEST_P(CollectiveHostsTrouble, PartsThatGrowTheStagingAreAMismatchOnAllRanks)
+{
+    for (const uint32_t what : { 0u, 3u, 5u, 6u }) {
+        run(growth_differs, 2, 2, 1, 1, what);
     }
 }
 

@@ -252,6 +252,8 @@ typedef struct weiri_span {
     uint64_t bytes;
 } weiri_span;
 
+/* `data` may be NULL. */
+static inline char *weiri_offset(const void *data, uint64_t bytes) { return (char *)((uintptr_t)data + bytes); }
 /* True if the two share no byte. */
 bool weiri_spans_apart(weiri_span a, weiri_span b);
 /* Checks of all operations: the communicator; type and count; both. `name` is the public call. */
@@ -296,7 +298,7 @@ typedef struct weiri_parts {
     uint32_t all; /* the number of parts and the digest of the whole call, which the ranks compare */
     uint64_t digest;
     bool joins;   /* a reduce_scatter */
-    bool between; /* part of a call between hosts: the extents are those of this host's ranks */
+    bool between; /* part of a call between hosts: each part has the extents of the ranks of one host */
     weir_op op;
     void *stream;
 } weiri_parts;
@@ -305,7 +307,7 @@ typedef struct weiri_parts {
 weiri_call weiri_parts_call_of(const weiri_parts *call);
 /* Whether none of `ranks` extents has elements. */
 bool weiri_parts_is_empty(const weir_part *part, uint32_t ranks);
-/* Carries out the elements of rank `root` of all as a broadcast or a reduce. */
+/* Carries out the elements of rank `root`, counted among the ranks of all hosts, as a broadcast or a reduce. */
 weir_status weiri_parts_extent(const weiri_parts *call, const weir_part *part, uint32_t root);
 /* Carries out a call among the ranks of this host, in the fewest launches. */
 weir_status weiri_parts_inside(const weiri_parts *call);
@@ -433,7 +435,10 @@ const weir_memory *weiri_map_row(const weir_collective *collective, uint32_t ran
 weir_status weiri_grow(weir_collective *collective, const char *name, void *stream);
 /* The same if the work inside a host needs it. */
 weir_status weiri_grow_for(weir_collective *collective, const char *name, const weiri_work *work, void *stream);
-/* The same between hosts, which may differ in the forms that they choose: the most bytes between two ranks decide. */
+/* Whether a call between hosts with so many bytes between two ranks of a host lets the staging grow, or would if it
+ * were not recorded. Hosts may differ in the forms that they choose, so the bytes decide. */
+bool weiri_grow_may(const weir_collective *collective, uint64_t piece);
+/* The same as weiri_grow for such a call. */
 weir_status weiri_grow_between(weir_collective *collective, const char *name, uint64_t piece, void *stream);
 void weiri_growth_close(weir_collective *collective);
 

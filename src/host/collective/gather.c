@@ -3,9 +3,9 @@
  *
  * Between hosts the piece of rank i of a host goes over rail i, to or from rank i of the root's host. The root's rail
  * ends in the root's buffer; on the other rails the pieces stay in the hold until they move inside the root's host, a
- * chunk at a time. The pieces of a rail step all have one size, so each host has a step of its own. Ranks skip the
- * steps without bytes, except the first step of a rail and the first one inside the root's host: these compare the
- * calls. */
+ * chunk at a time. A step over the rails has the pieces of all hosts, and a step inside the root's host those of one.
+ * Ranks skip the steps without bytes, except the first step of a rail and the first one inside the root's host: these
+ * compare the calls. */
 #include <string.h>
 
 #include "src/host/base/error.h"
@@ -190,9 +190,6 @@ static uint64_t left_of(const rooted_call *c, uint32_t rank, const rooted_chunk 
 
 static uint32_t root_host(const rooted_call *c) { return c->root / c->collective->device.ranks; }
 
-/* `data` may be NULL. */
-static char *offset(const char *data, uint64_t bytes) { return (char *)((uintptr_t)data + bytes); }
-
 /* Where this rank of the root's host keeps the chunk of its rail's piece of `host`. */
 static char *held(const rooted_call *c, uint32_t host, const rooted_chunk *k)
 {
@@ -245,8 +242,8 @@ static weir_status inside(const rooted_call *c, uint32_t host, const rooted_chun
     weiri_move_args args;
     weir_collective_move *m = &args.move;
     memset(&args, 0, sizeof args);
-    m->send = !c->gathers ? c->send : own ? offset(c->send, k->at) : held(c, host, k);
-    m->recv = c->gathers ? c->recv : own ? offset(c->recv, k->at) : held(c, host, k);
+    m->send = !c->gathers ? c->send : own ? weiri_offset(c->send, k->at) : held(c, host, k);
+    m->recv = c->gathers ? c->recv : own ? weiri_offset(c->recv, k->at) : held(c, host, k);
     for (uint32_t i = 0; i < device->ranks; i++) {
         const uint32_t rank = host * device->ranks + i;
         const uint64_t bytes = !own && i == root ? 0 : left_of(c, rank, k);

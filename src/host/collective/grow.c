@@ -96,8 +96,12 @@ weir_status weiri_grow_for(weir_collective *collective, const char *name, const 
     return weiri_choice_needs_growth(collective, work) ? weiri_grow(collective, name, stream) : WEIR_OK;
 }
 
+bool weiri_grow_may(const weir_collective *collective, uint64_t piece)
+{
+    return collective->growth.possible && piece > collective->device.packet_room / 2;
+}
+
 weir_status weiri_grow_between(weir_collective *collective, const char *name, uint64_t piece, void *stream)
 {
-    const bool fits = piece <= collective->device.packet_room / 2;
-    return fits ? WEIR_OK : weiri_grow(collective, name, stream);
+    return weiri_grow_may(collective, piece) ? weiri_grow(collective, name, stream) : WEIR_OK;
 }

@@ -1,8 +1,8 @@
 /* launch.c - finds the kernel of a step and launches it: the last file on the way of an operation.
  *
- * Callers (local.c, copies.c, rails.c, exchange.c, plan.c) have filled the kernel's arguments, except the collective's
- * handle. The tables here name the kernel by type, operation and form. Every launch goes through launch_ordered, which
- * tells life.c of the stream and lets order.c put its events around the kernel. */
+ * Callers (local.c, copies.c, rails.c, exchange.c, plan.c, parts_between.c) have filled the kernel's arguments, except
+ * the collective's handle. The tables here name the kernel by type, operation and form. Every launch goes through
+ * launch_ordered, which tells life.c of the stream and lets order.c put its events around the kernel. */
 #include "src/host/collective/collective.h"
 
 /* The kernels of a type: one for all operations, and one for sums if the type has it. */

@@ -3,17 +3,18 @@
  * Rank i of each host exchanges data with rank i of the others alone, as in plan.c. In an allgather its elements of
  * several parts go over the rails as one piece; then the ranks of each host give each other what came from all hosts.
  * In a reduce_scatter the ranks of a host first join their data for the ranks of each host; then the hosts join it.
- * Inside a host the data of several hosts is several parts (parts.c), so a step has few launches whatever the number
- * of parts. Meanwhile the hold of the rails has a row for each host.
+ * Inside a host the data of several hosts is several parts (parts.c). So a step over the rails has few launches,
+ * whatever the number of its parts. Meanwhile the hold of the rails has a row for each host.
  *
- * Where no row is needed, the rails read and write the buffers: a single part between hosts of one rank takes one
- * launch. A part with a long extent is a step by itself, in as many turns as its rows need. If its extents differ much,
- * its rails would carry very different amounts. So each extent is a broadcast or a reduce, which all rails carry.
+ * A single part needs no rows in an allgather, and none between hosts of one rank: the rails read and write the
+ * buffers. A part with a long extent is a step by itself, in as many turns as its rows need. If its extents differ
+ * much, its rails would carry very different amounts. So each extent is a broadcast or a reduce, which all rails carry.
  *
  * A launch over the rails compares the digests of rank i of all hosts, and a launch inside a host those of its ranks.
- * Ranks that disagree may take different launches. None waits for another in vain, because all begin with the same two
- * kinds: over the rails and then inside the host, or in a reduce_scatter the other way round. A call that begins
- * otherwise, or has no elements, makes two such launches without data first. */
+ * Ranks that pass other parts to the same call may take other launches. None waits for another in vain, because all
+ * begin with the same two kinds: over the rails and then inside the host, or in a reduce_scatter the other way round. A
+ * call that has no elements, or begins with broadcasts or reduces, or may wait for the staging to grow, makes two such
+ * launches without data first. */
 #include <string.h>
 
 #include "src/host/collective/collective.h"
@@ -52,9 +53,6 @@ static uint64_t place_of(const weir_part *part, uint32_t rank)
     return part->extents[rank].count != 0 ? part->extents[rank].at * weir_dtype_bytes(part->dtype) : 0;
 }
 
-/* `data` may be NULL. */
-static char *offset(const void *data, uint64_t bytes) { return (char *)((uintptr_t)data + bytes); }
-
 /* Bytes that the elements of a rank take in its sequence. */
 static uint64_t taken_by(const weir_part *part, uint32_t rank)
 {
@@ -77,8 +75,9 @@ static bool is_long(const weir_collective *collective, const weir_part *part)
 }
 
 /* Whether each extent of a part is a broadcast or a reduce. The longest extent goes over one rail. As a broadcast or a
- * reduce all extents of a host go over all its rails, which takes more launches. A partial average of integers does not
- * fit their type, and reduces have a way around that. */
+ * reduce all extents of a host go over all its rails, but each takes launches of its own. So they must save a third of
+ * the longest extent's time on its rail, which is a guess. A partial average of integers does not fit their type, and
+ * reduces have a way around that. */
 static bool goes_by_extents(const weiri_parts *call, const weir_part *part)
 {
     const weir_collective *collective = call->collective;
@@ -248,7 +247,7 @@ static weir_status copy_all(const parts_step *s)
         char *at = row_of(s, k);
         for (uint32_t i = 0; i < s->n; i++) {
             const weir_part *part = &s->parts[i];
-            char *buffer = offset(joins ? part->send : part->recv, place_of(part, k));
+            char *buffer = weiri_offset(joins ? part->send : part->recv, place_of(part, k));
             copy(&c, joins ? buffer : at, joins ? at : buffer, bytes_of(part, k));
             at += taken_by(part, k);
         }
@@ -258,14 +257,14 @@ static weir_status copy_all(const parts_step *s)
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
-/* The rows of a launch that has as many parts as it can. */
-static uint32_t rows_of(uint32_t ranks)
+/* Most parts of a launch inside a host, unless offsets are very long. */
+static uint32_t parts_of_launch(uint32_t ranks)
 {
-    const uint32_t rows = WEIR_PARTS_WORDS / (2 + ranks);
-    return rows < WEIR_PARTS_MOST ? rows : WEIR_PARTS_MOST;
+    const uint32_t parts = WEIR_PARTS_WORDS / (2 + ranks);
+    return parts < WEIR_PARTS_MOST ? parts : WEIR_PARTS_MOST;
 }
 
-/* The ranks of the host give each other what has come for their rows, or join into their rows what goes to each host.
+/* The ranks of the host give each other what has come over the rails, or join into their rows what goes to each host.
  * The data of a host is a part for each of the step's. */
 static weir_status run_inside(const parts_step *s)
 {
@@ -278,16 +277,19 @@ static weir_status run_inside(const parts_step *s)
     for (uint32_t k = 0; k < s->hosts; k++) {
         char *at = row_of(s, k);
         for (uint32_t i = 0; i < s->n && status == WEIR_OK; i++) {
+            const uint32_t rank = rail_rank(s, k);
             weir_part part = s->parts[i];
-            const uint64_t taken = taken_by(&part, rail_rank(s, k));
+            if (s->call->joins) {
+                part.recv = at;
+            } else { /* the rails have brought the only part to its places */
+                part.send = s->only == NULL ? at : weiri_offset(part.recv, place_of(&part, rank));
+            }
+            at += taken_by(&part, rank);
             part.extents += k * s->ranks;
-            part.recv = s->call->joins ? at : part.recv;
-            part.send = s->call->joins ? part.send : at;
-            at += taken;
             if (!weiri_parts_is_empty(&part, s->ranks)) {
                 parts[inside.n++] = part;
             }
-            if (inside.n == rows_of(s->ranks)) {
+            if (inside.n == parts_of_launch(s->ranks)) {
                 status = weiri_parts_inside(&inside);
                 inside.n = 0;
             }
@@ -296,25 +298,25 @@ static weir_status run_inside(const parts_step *s)
     return status == WEIR_OK && inside.n != 0 ? weiri_parts_inside(&inside) : status;
 }
 
-/* Between the rows and the buffers of the host's ranks. */
+/* Moves or joins data between the rows and the buffers of the host's ranks. */
 static weir_status serve_host(const parts_step *s)
 {
     return s->ranks > 1 ? run_inside(s) : s->only == NULL ? copy_all(s) : WEIR_OK;
 }
 
-/* Exchanges the rows, or without rows the elements of the only part. */
+/* Exchanges the sequences. Those of the only part come from its buffer, or go into it, where they need no rows. */
 static weir_status run_rails(const parts_step *s)
 {
     const weiri_parts *call = s->call;
     const weiri_rails *rails = &s->collective->rails;
     const weir_part *only = s->only;
-    const bool direct = only != NULL && s->ranks == 1;
+    const bool direct = only != NULL && (s->ranks == 1 || !call->joins);
     char *own = row_of(s, rails->device.host);
     weir_rail_step r;
     memset(&r, 0, sizeof r);
     r.to = UINT64_MAX >> (WEIR_COLLECTIVE_HOSTS - s->hosts);
     for (uint32_t k = 0; k < s->hosts; k++) {
-        const uint64_t at = direct ? place_of(only, k) : k * s->row;
+        const uint64_t at = direct ? place_of(only, rail_rank(s, k)) : k * s->row;
         const weir_rail_piece piece = { call->joins ? at : 0, call->joins ? 0 : at, s->bytes[k] };
         r.pieces[k] = piece;
         r.part = piece.bytes > r.part ? piece.bytes : r.part;
@@ -347,7 +349,8 @@ static weir_status run_step(const parts_step *s)
     return status != WEIR_OK ? status : joins ? copy_own(s) : serve_host(s);
 }
 
-/* Runs a step of one part whose rows do not fit the hold: as much of each extent at a time as they have room for. */
+/* Runs a reduce_scatter of one part whose rows do not fit the hold: as much of each extent at a time as they have room
+ * for. */
 static weir_status run_turns(const weiri_parts *call, const weir_part *whole)
 {
     const weir_collective *collective = call->collective;
@@ -371,8 +374,7 @@ static weir_status run_turns(const weiri_parts *call, const weir_part *whole)
         }
         fill(&turn, 0, &s);
         status = run_step(&s);
-        part.send = call->joins ? part.send : offset(part.send, most * element);
-        part.recv = call->joins ? offset(part.recv, most * element) : part.recv;
+        part.recv = weiri_offset(part.recv, most * element);
     }
     return status;
 }
@@ -428,11 +430,13 @@ static weir_status compare(const weiri_parts *call)
     return status;
 }
 
+/* The most bytes between two ranks of a host in a step: the sequence of a rank has the data of all hosts. */
+static uint64_t most_inside(const parts_step *s) { return s->hosts * s->longest; }
+
 /* Runs the parts from part `i` on that one step carries, and sets *next to the first part behind them. */
 static weir_status run_next(const weiri_parts *call, uint32_t i, uint32_t *next)
 {
     weir_collective *collective = call->collective;
-    const uint64_t room = room_of(collective);
     parts_step s;
     *next = i + 1;
     if (goes_by_extents(call, &call->parts[i])) {
@@ -440,10 +444,23 @@ static weir_status run_next(const weiri_parts *call, uint32_t i, uint32_t *next)
     }
     fill(call, i, &s);
     *next = i + s.n;
-    /* Inside a host the sequence of a rank has the data of all hosts. */
-    const uint64_t piece = s.hosts * (s.longest < room ? s.longest : room);
-    const weir_status grown = weiri_grow_between(collective, call->name, piece, call->stream);
-    return grown != WEIR_OK ? grown : s.ranks > 1 && s.longest > room ? run_turns(call, &call->parts[i]) : run_step(&s);
+    const weir_status grown = weiri_grow_between(collective, call->name, most_inside(&s), call->stream);
+    if (grown != WEIR_OK) {
+        return grown;
+    }
+    return call->joins && s.ranks > 1 && s.longest > room_of(collective) ? run_turns(call, &call->parts[i])
+                                                                         : run_step(&s);
+}
+
+/* Whether a call that begins with part `i` has launches of another order first, or may wait for the staging to grow. */
+static bool begins_otherwise(const weiri_parts *call, uint32_t i)
+{
+    parts_step s;
+    if (goes_by_extents(call, &call->parts[i])) {
+        return true;
+    }
+    fill(call, i, &s);
+    return weiri_grow_may(call->collective, most_inside(&s));
 }
 
 static uint32_t skip_empty(const weiri_parts *call, uint32_t i)
@@ -459,7 +476,7 @@ weir_status weiri_parts_between(const weiri_parts *call)
     const weiri_call as = weiri_parts_call_of(call);
     uint32_t i = skip_empty(call, 0);
     weiri_rails_log(call->collective, as.kind);
-    weir_status status = i == call->n || goes_by_extents(call, &call->parts[i]) ? compare(call) : WEIR_OK;
+    weir_status status = i == call->n || begins_otherwise(call, i) ? compare(call) : WEIR_OK;
     while (i < call->n && status == WEIR_OK) {
         status = run_next(call, i, &i);
         i = skip_empty(call, i);

@@ -44,7 +44,7 @@ typedef struct weir_rail_step {
     weir_collective_what what;
     const char *send;
     char *recv;
-    uint64_t part;   /* bytes of the longest piece */
+    uint64_t part;   /* at least the bytes of the longest piece; the same on all hosts */
     uint64_t from;   /* a bit for each host that sends, */
     uint64_t to;     /* for each host that receives, */
     uint64_t spread; /* and for each host that gets all pieces after they are joined */
