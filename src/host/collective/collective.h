@@ -1,7 +1,8 @@
 /* collective.h - inside the folder: the state of a collective, and the way of an operation through the files.
  *
  *     call.c     the public call: checks its arguments, makes a request
- *     parts.c    the same for many parts, with their plan
+ *     parts.c    the same for many parts, with their plan: between hosts in parts_between.c, and inside a host in
+ *                parts_inside.c
  *     plan.c     the steps of a request: one inside the host, or several inside it and over the rails
  *     map.c      maps the ordinary buffers of recorded calls, and those of receives
  *     grow.c     adds staging before the first step that needs more
@@ -17,9 +18,10 @@
  *     slots.c    the long slots of exchanges: allocates them, and maps those of others
  *     life.c     remembers the streams
  *
- * A file calls those below it, once for each step, and local.c, copies.c and rails.c call launch.c alone; copies.c
- * calls posts.c, too, and posts.c map.c. collective.c creates and frees; register.c registers; life.c destroys and
- * abandons; tuning.c reads the tuning file; text.c says what ranks called. */
+ * A file calls those below it, once for each step, and local.c, copies.c and rails.c call launch.c alone. So do plan.c
+ * and parts_between.c for averages and copies between hosts. copies.c calls posts.c, too, and posts.c map.c.
+ * collective.c creates and frees; register.c registers; life.c destroys and abandons; tuning.c reads the tuning file;
+ * text.c says what ranks called. */
 #ifndef WEIRI_COLLECTIVE_COLLECTIVE_H
 #define WEIRI_COLLECTIVE_COLLECTIVE_H
 
@@ -287,7 +289,7 @@ typedef struct weiri_step {
     void *stream;
 } weiri_step;
 
-/* ---- parts.c and parts_between.c ------------------------------------------------------------------------------- */
+/* ---- parts.c, parts_between.c and parts_inside.c ---------------------------------------------------------------- */
 
 /* A call of parts, whose arguments have been checked, or what the ranks of a host do of one between hosts. */
 typedef struct weiri_parts {
@@ -307,6 +309,14 @@ typedef struct weiri_parts {
 weiri_call weiri_parts_call_of(const weiri_parts *call);
 /* Whether none of `ranks` extents has elements. */
 bool weiri_parts_is_empty(const weir_part *part, uint32_t ranks);
+/* The end of the last of `ranks` extents, in bytes. */
+uint64_t weiri_parts_end(const weir_part *part, uint32_t ranks);
+/* Adds a value to a digest. */
+static inline uint64_t weiri_parts_mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 32;
+}
 /* Carries out the elements of rank `root`, counted among the ranks of all hosts, as a broadcast or a reduce. */
 weir_status weiri_parts_extent(const weiri_parts *call, const weir_part *part, uint32_t root);
 /* Carries out a call among the ranks of this host, in the fewest launches. */

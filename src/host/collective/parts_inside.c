@@ -1,34 +1,24 @@
-/* parts.c - weir_allgather_parts and weir_reduce_scatter_parts: checks the parts, divides them among launches, and
- * describes each launch for its kernel (include/weir/device/impl/collective_parts.h).
+/* parts_inside.c - parts among the ranks of a host: divides them among launches, and describes each launch for its
+ * kernel (include/weir/device/impl/collective_parts.h).
  *
  * A launch takes as many parts as its arguments have room for. Most rows are narrow: 32 bits for an offset and for a
  * place. Offsets from 4 Gi elements on, and more than 4 GiB of one rank in one launch, make the rows of a launch wide.
  *
- * All ranks know all extents, so no counts travel. Each launch carries the digest of all parts of the call, which the
- * ranks compare. A launch of one extent alone is a broadcast, or (by slots) a reduce. For several hosts see
- * parts_between.c.
+ * Each launch carries the digest of all parts of the call, which the ranks compare. A launch of one extent alone is a
+ * broadcast, or (by slots) a reduce.
  *
  * The longest extent of a part takes the longest: as a part it goes from its rank to each other one over the same link.
  * So the only part of a call is cut where its extents differ much (find_cut). The rest of each longer extent goes as a
  * broadcast or a reduce, of which all ranks pass on, or join, some. */
-#include <stdio.h>
 #include <string.h>
 
-#include "src/host/base/error.h"
 #include "src/host/collective/collective.h"
 
 #define PARTS_NAMED_MOST 0xfffeu /* the word that ranks compare has 16 bits for the number of parts */
 
-/* ---- checks ---------------------------------------------------------------------------------------------------- */
+/* ---- parts ------------------------------------------------------------------------------------------------------- */
 
-static weiri_span span_of(const void *data, weir_extent extent, uint32_t element)
-{
-    const weiri_span span = { (const char *)((uintptr_t)data + extent.at * element), extent.count * element };
-    return span;
-}
-
-/* The end of the last extent of a part, in bytes. */
-static uint64_t end_of(const weir_part *part, uint32_t ranks)
+uint64_t weiri_parts_end(const weir_part *part, uint32_t ranks)
 {
     uint64_t end = 0;
     for (uint32_t k = 0; k < ranks; k++) {
@@ -36,101 +26,6 @@ static uint64_t end_of(const weir_part *part, uint32_t ranks)
         end = extent.count != 0 && extent.at + extent.count > end ? extent.at + extent.count : end;
     }
     return end * weir_dtype_bytes(part->dtype);
-}
-
-static weir_status check_extents(const weiri_parts *call, const weir_part *part, const char *name)
-{
-    const uint32_t element = weir_dtype_bytes(part->dtype);
-    const uint64_t most = WEIRI_BYTES_MOST / element / WEIR_COLLECTIVE_RANKS;
-    if (part->extents == NULL) {
-        return weiri_fail_null(name, "extents");
-    }
-    for (uint32_t k = 0; k < call->collective->size; k++) {
-        const weir_extent a = part->extents[k];
-        if (a.at > most || a.count > most) {
-            return weiri_fail(WEIR_ERR_INVALID, "%s: the extent of rank %u has %llu elements at %llu", name, k,
-                              (unsigned long long)a.count, (unsigned long long)a.at);
-        }
-        for (uint32_t i = 0; i < k; i++) {
-            const weir_extent b = part->extents[i];
-            if (a.count != 0 && b.count != 0 && a.at < b.at + b.count && b.at < a.at + a.count) {
-                return weiri_fail(WEIR_ERR_INVALID, "%s: the extents of ranks %u and %u overlap", name, i, k);
-            }
-        }
-    }
-    return WEIR_OK;
-}
-
-/* Checks a part. `name` is the call, with the index of the part if there are several. */
-static weir_status check_part(const weiri_parts *call, const weir_part *part, const char *name)
-{
-    const weir_collective *collective = call->collective;
-    weir_status status = weiri_check_elements(name, part->dtype, 0);
-    if (status == WEIR_OK && call->joins) {
-        status = weiri_check_op(collective, name, part->dtype, call->op);
-    }
-    if (status == WEIR_OK) {
-        status = check_extents(call, part, name);
-    }
-    if (status != WEIR_OK) {
-        return status;
-    }
-    /* The buffer of all extents, and the one of this rank's elements alone. */
-    const uint32_t element = weir_dtype_bytes(part->dtype);
-    const weir_extent own = part->extents[collective->rank];
-    const weiri_span all = { (const char *)(call->joins ? part->send : part->recv), end_of(part, collective->size) };
-    const weiri_span one = { (const char *)(call->joins ? part->recv : part->send), own.count * element };
-    status = weiri_check_span(collective, name, "send", call->joins ? all : one, element);
-    if (status == WEIR_OK) {
-        status = weiri_check_span(collective, name, "recv", call->joins ? one : all, element);
-    }
-    for (uint32_t k = 0; k < collective->size && status == WEIR_OK; k++) {
-        const weiri_span extent = span_of(all.data, part->extents[k], element);
-        const bool in_place = k == collective->rank && extent.data == one.data;
-        if (!in_place && !weiri_spans_apart(extent, one)) {
-            status = weiri_fail(WEIR_ERR_INVALID, "%s: send and recv overlap in the extent of rank %u", name, k);
-        }
-    }
-    return status;
-}
-
-static weir_status check_parts(const weiri_parts *call)
-{
-    if (call->parts == NULL && call->n != 0) {
-        return weiri_fail_null(call->name, "parts");
-    }
-    for (uint32_t i = 0; i < call->n; i++) {
-        char name[64];
-        const weir_status status = check_part(call, &call->parts[i], call->name);
-        if (status != WEIR_OK && call->n > 1) {
-            (void)snprintf(name, sizeof name, "%s: part %u", call->name, i);
-            return check_part(call, &call->parts[i], name);
-        }
-        if (status != WEIR_OK) {
-            return status;
-        }
-    }
-    return WEIR_OK;
-}
-
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
-    return hash ^ hash >> 32;
-}
-
-/* The digest of number, types and extents of the parts. */
-static uint64_t digest_of(const weiri_parts *call)
-{
-    uint64_t digest = mix(0, call->n);
-    for (uint32_t i = 0; i < call->n; i++) {
-        digest = mix(digest, (uint64_t)call->parts[i].dtype);
-        for (uint32_t k = 0; k < call->collective->size; k++) {
-            const weir_extent extent = call->parts[i].extents[k];
-            digest = mix(mix(digest, extent.count != 0 ? extent.at : 0), extent.count);
-        }
-    }
-    return digest;
 }
 
 weiri_call weiri_parts_call_of(const weiri_parts *call)
@@ -255,16 +150,17 @@ static const weiri_team_memory *find_memory(const weiri_parts *call, uint32_t fi
         const weir_part *part = &call->parts[i];
         const uint32_t element = weir_dtype_bytes(part->dtype);
         for (uint32_t k = 0; k < call->collective->device.ranks; k++) {
-            const weiri_span span = span_of(part->recv, part->extents[k], element);
-            if (span.bytes == 0) {
+            const weir_extent extent = part->extents[k];
+            if (extent.count == 0) {
                 continue;
             }
-            const weiri_team_memory *memory = weiri_plan_registered(call->collective, span.data, span.bytes);
+            const char *data = (const char *)part->recv + extent.at * element;
+            const weiri_team_memory *memory = weiri_plan_registered(call->collective, data, extent.count * element);
             if (memory == NULL || (all != NULL && memory != all)) {
                 return NULL;
             }
             all = memory;
-            *where = mix(*where, (uintptr_t)span.data - (uintptr_t)weir_memory_pointer(memory->local));
+            *where = weiri_parts_mix(*where, (uintptr_t)data - (uintptr_t)weir_memory_pointer(memory->local));
         }
     }
     return all;
@@ -305,7 +201,8 @@ static void find_registered(const weiri_parts *call, uint32_t first, uint32_t en
         step->recv = find_memory(call, first, end, where);
     } else if (only != NULL && is_aligned(only, call->collective->device.ranks, WEIR_PARTS_UNIT) &&
                weiri_plan_reduces_registered(call->collective, WEIR_REDUCE_SCATTER)) {
-        step->send = weiri_plan_registered(call->collective, only->send, end_of(only, call->collective->device.ranks));
+        step->send =
+            weiri_plan_registered(call->collective, only->send, weiri_parts_end(only, call->collective->device.ranks));
     }
 }
 
@@ -585,85 +482,17 @@ static weir_status run_cut(const weiri_parts *call, uint64_t cut)
     return status;
 }
 
-/* ---- operations ------------------------------------------------------------------------------------------------ */
-
 weir_status weiri_parts_inside(const weiri_parts *call)
 {
-    weir_status status;
+    const bool whole = call->n != 1 || call->between || call->collective->device.ranks < WEIRI_RELAY_RANKS;
+    const uint64_t cut = whole ? UINT64_MAX : find_cut(call);
+    weir_status status = WEIR_OK;
     uint32_t next = 0;
+    if (cut != UINT64_MAX) {
+        return run_cut(call, cut);
+    }
     do {
         status = launch(call, next, &next);
     } while (status == WEIR_OK && next < call->n);
     return status;
-}
-
-static weir_status run(weiri_parts *call)
-{
-    weir_status status = weiri_check_collective(call->collective, call->name);
-    if (status == WEIR_OK && call->joins) {
-        status = weiri_check_op(call->collective, call->name, WEIR_F32, call->op);
-    }
-    if (status == WEIR_OK) {
-        status = check_parts(call);
-    }
-    if (status == WEIR_OK) {
-        status = weiri_refuse_copies(call->collective, call->name, "copy engines carry no parts");
-    }
-    if (status != WEIR_OK) {
-        return status;
-    }
-    call->digest = digest_of(call);
-    if (call->collective->rails.device.hosts > 1) {
-        return weiri_parts_between(call);
-    }
-    const uint64_t cut =
-        call->n == 1 && call->collective->device.ranks >= WEIRI_RELAY_RANKS ? find_cut(call) : UINT64_MAX;
-    return cut != UINT64_MAX ? run_cut(call, cut) : weiri_parts_inside(call);
-}
-
-weir_status weir_allgather_parts(weir_collective *collective, const weir_part *parts, uint32_t n, void *stream)
-{
-    weiri_parts call = {
-        .collective = collective, .name = "weir_allgather_parts", .parts = parts, .n = n, .all = n, .stream = stream
-    };
-    return run(&call);
-}
-
-weir_status weir_reduce_scatter_parts(weir_collective *collective, const weir_part *parts, uint32_t n, weir_op op,
-                                      void *stream)
-{
-    weiri_parts call = { .collective = collective,
-                         .name = "weir_reduce_scatter_parts",
-                         .parts = parts,
-                         .n = n,
-                         .all = n,
-                         .joins = true,
-                         .op = op,
-                         .stream = stream };
-    return run(&call);
-}
-
-weir_status weir_allgather_v(weir_collective *collective, const void *send, void *recv, const weir_extent *extents,
-                             weir_dtype dtype, void *stream)
-{
-    const weir_part part = { send, recv, extents, dtype };
-    weiri_parts call = {
-        .collective = collective, .name = "weir_allgather_v", .parts = &part, .n = 1, .all = 1, .stream = stream
-    };
-    return run(&call);
-}
-
-weir_status weir_reduce_scatter_v(weir_collective *collective, const void *send, void *recv, const weir_extent *extents,
-                                  weir_dtype dtype, weir_op op, void *stream)
-{
-    const weir_part part = { send, recv, extents, dtype };
-    weiri_parts call = { .collective = collective,
-                         .name = "weir_reduce_scatter_v",
-                         .parts = &part,
-                         .n = 1,
-                         .all = 1,
-                         .joins = true,
-                         .op = op,
-                         .stream = stream };
-    return run(&call);
 }
