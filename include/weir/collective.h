@@ -232,8 +232,8 @@ typedef struct weir_extent {
 } weir_extent;
 
 /* `sends` and `recvs` have an entry for each rank, with the piece that goes to it or comes from it. A rank must send to
- * another what that rank expects to receive. The data goes by slots, whatever other form is forced, and between hosts as
- * the transfers of a weir_exchange. The two buffers must not overlap, and neither must the received pieces. */
+ * another what that rank expects to receive. The data goes by slots, whatever other form is forced, and between hosts
+ * as the transfers of a weir_exchange. The two buffers must not overlap, and neither must the received pieces. */
 WEIR_API WEIR_NODISCARD weir_status weir_all_to_all_v(weir_collective *collective, const void *send,
                                                       const weir_extent *sends, void *recv, const weir_extent *recvs,
                                                       weir_dtype dtype, void *stream);
@@ -252,7 +252,8 @@ typedef struct weir_part {
 /* All `n` parts at once, which may differ in type. Any number of parts is allowed; a call with 0 parts only compares
  * the ranks' calls. In place, for each part by itself: send (allgather) or recv (reduce_scatter) is this rank's extent.
  * The buffers of different parts must not overlap, which is not checked. The call has read `parts` and their extents
- * when it returns. Many parts take several launches, and an error of the device may come after the first one. */
+ * when it returns. Many parts take several launches, and an error of the device may come after the first one. Between
+ * hosts of several ranks an average of integers takes a reduce for each extent. */
 WEIR_API WEIR_NODISCARD weir_status weir_allgather_parts(weir_collective *collective, const weir_part *parts,
                                                          uint32_t n, void *stream);
 WEIR_API WEIR_NODISCARD weir_status weir_reduce_scatter_parts(weir_collective *collective, const weir_part *parts,
