@@ -184,8 +184,9 @@ static weir_status run(weir_collective *collective, const char *name, const weir
         status =
             q->kind <= WEIR_REDUCE_SCATTER ? check_reduction(collective, name, q) : check_move(collective, name, q);
     }
-    return status != WEIR_OK || delegate(collective, q, stream, &status) ? status
-                                                                         : weiri_plan_run(collective, name, q, stream);
+    return status != WEIR_OK || delegate(collective, q, stream, &status)
+               ? status
+               : weiri_plan_run(collective, name, q, NULL, 0, stream);
 }
 
 weir_status weir_allreduce(weir_collective *collective, const void *send, void *recv, uint64_t count, weir_dtype dtype,

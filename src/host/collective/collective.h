@@ -330,12 +330,10 @@ weir_status weiri_parts_between(const weiri_parts *call);
 const weiri_team_memory *weiri_plan_registered(const weir_collective *collective, const void *data, uint64_t bytes);
 /* Whether reductions of a kind read and write registered memory. */
 bool weiri_plan_reduces_registered(const weir_collective *collective, uint32_t kind);
-/* Puts an operation, whose arguments have been checked, on the stream. `name` is the public call. */
+/* Puts an operation, whose arguments have been checked, on the stream. `name` is the public call. `as` is NULL, or the
+ * call of which the operation is a part: the ranks then compare that one, with a digest of what they pass. */
 weir_status weiri_plan_run(weir_collective *collective, const char *name, const weir_collective_request *q,
-                           void *stream);
-/* The same for a call `as` whose ranks compare it with a digest of what they pass. */
-weir_status weiri_plan_run_as(weir_collective *collective, const char *name, const weir_collective_request *q,
-                              const weiri_call *as, uint64_t digest, void *stream);
+                           const weiri_call *as, uint64_t digest, void *stream);
 /* The same for weir_all_to_all_v, whose pieces are known. */
 weir_status weiri_plan_all_to_all_v(weir_collective *collective, weiri_move_args *args, weir_dtype dtype, void *stream);
 /* For weir_collective_choose: the form and the shape of a request. */

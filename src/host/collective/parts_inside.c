@@ -287,7 +287,7 @@ weir_status weiri_parts_extent(const weiri_parts *call, const weir_part *part, u
                                   .count = part->extents[root].count };
     q.send = call->joins ? (const char *)part->send + at : is_root ? part->send : NULL;
     q.recv = !call->joins ? (char *)part->recv + at : is_root ? part->recv : NULL;
-    return weiri_plan_run_as(call->collective, call->name, &q, &as, call->digest, call->stream);
+    return weiri_plan_run(call->collective, call->name, &q, &as, call->digest, call->stream);
 }
 
 /* ---- launches of one part -------------------------------------------------------------------------------------- */

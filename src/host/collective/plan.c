@@ -959,15 +959,9 @@ static weir_status run_between(weir_collective *collective, const char *name, co
     }
 }
 
-weir_status weiri_plan_run_as(weir_collective *collective, const char *name, const weir_collective_request *q,
-                              const weiri_call *as, uint64_t digest, void *stream)
+weir_status weiri_plan_run(weir_collective *collective, const char *name, const weir_collective_request *q,
+                           const weiri_call *as, uint64_t digest, void *stream)
 {
     return collective->rails.device.hosts > 1 ? run_between(collective, name, q, as, digest, stream)
                                               : run_inside(collective, name, q, as, digest, stream);
-}
-
-weir_status weiri_plan_run(weir_collective *collective, const char *name, const weir_collective_request *q,
-                           void *stream)
-{
-    return weiri_plan_run_as(collective, name, q, NULL, 0, stream);
 }
