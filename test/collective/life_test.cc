@@ -12,10 +12,12 @@ namespace {
 
 WEIRT_STAGE_SUITE(CollectiveLife);
 
-weir_collective_opts opts_for(const weirt_rank *rank)
+// With host_ranks 1 each rank is a host.
+weir_collective_opts opts_for(const weirt_rank *rank, uint32_t host_ranks = 0)
 {
     weir_collective_opts opts = WEIR_OPTS(weir_collective_opts);
     opts.staging_bytes = 1 << 20;
+    opts.host_ranks = host_ranks;
     if (std::strcmp(rank->stage->kind, "cpu") == 0) {
         opts.blocks = 2;
         opts.threads = 2;
@@ -85,16 +87,20 @@ void graph_after_abandon(weirt_rank *rank)
     static const struct {
         Kind kind;
         weir_collective_form form;
-    } all[] = { { ALLREDUCE, WEIR_FORM_ONCE },  { ALLREDUCE, WEIR_FORM_PACKETS }, { ALLREDUCE, WEIR_FORM_LINES },
-                { ALLREDUCE, WEIR_FORM_SLOTS }, { ALLGATHER, WEIR_FORM_PACKETS }, { ALLGATHER, WEIR_FORM_LINES },
-                { ALLGATHER, WEIR_FORM_SLOTS }, { MESSAGES, WEIR_FORM_AUTO } };
+        uint32_t host_ranks;
+        bool as_parts;
+    } all[] = { { ALLREDUCE, WEIR_FORM_ONCE, 0, false },    { ALLREDUCE, WEIR_FORM_PACKETS, 0, false },
+                { ALLREDUCE, WEIR_FORM_LINES, 0, false },   { ALLREDUCE, WEIR_FORM_SLOTS, 0, false },
+                { ALLGATHER, WEIR_FORM_PACKETS, 0, false }, { ALLGATHER, WEIR_FORM_LINES, 0, false },
+                { ALLGATHER, WEIR_FORM_SLOTS, 0, false },   { MESSAGES, WEIR_FORM_AUTO, 0, false },
+                { ALLREDUCE, WEIR_FORM_AUTO, 1, false },    { ALLGATHER, WEIR_FORM_AUTO, 1, true } };
     for (const auto &one : all) {
-        const weir_collective_opts opts = opts_for(rank);
+        const weir_collective_opts opts = opts_for(rank, one.host_ranks);
         Bench b;
         void *graph = nullptr;
         if (bench_open(rank, &opts, 16 << 10, 0, &b) &&
             WEIRT_OK(rank, weir_collective_force(b.collective, one.form, 0)) &&
-            record(&b, operation(one.kind, 900, 1), &graph)) {
+            record(&b, operation(one.kind, 900, 1), &graph, one.as_parts)) {
             const uint32_t before = weirt_count_mappings(true);
             (void)weirt_barrier(rank);
             weir_collective_abandon(b.collective);
@@ -143,9 +149,9 @@ bool call_more(const Bench *b, uint32_t what)
 }
 
 // Rank 1 comes late: kernels of rank 0 have begun, or are queued.
-void abandon_with_calls_queued(weirt_rank *rank, const std::function<bool(const Bench *)> &calls)
+void abandon_with_calls_queued(weirt_rank *rank, uint32_t host_ranks, const std::function<bool(const Bench *)> &calls)
 {
-    const weir_collective_opts opts = opts_for(rank);
+    const weir_collective_opts opts = opts_for(rank, host_ranks);
     Bench b;
     const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     // A GPU frees the memory of the round before when no kernel runs, and holds up later copies until then.
@@ -174,19 +180,24 @@ void abandon_with_calls_queued(weirt_rank *rank, const std::function<bool(const 
     bench_close(&b);
 }
 
-void abandon_during_each_operation(weirt_rank *rank)
+void abandon_during_each(weirt_rank *rank, uint32_t host_ranks)
 {
     for (uint32_t kind = 0; kind < KINDS; kind++) {
         const Operation o = operation(static_cast<Kind>(kind), 900, kind);
-        abandon_with_calls_queued(rank, [&o](const Bench *b) {
+        abandon_with_calls_queued(rank, host_ranks, [&o](const Bench *b) {
             const Places at = places_of(b, o);
             return WEIRT_OK(b->rank, call(b, o, at.send, at.recv));
         });
     }
     for (uint32_t what = 0; what < MORE; what++) {
-        abandon_with_calls_queued(rank, [what](const Bench *b) { return call_more(b, what); });
+        if (host_ranks == 0 || what != COPIES) {
+            abandon_with_calls_queued(rank, host_ranks, [what](const Bench *b) { return call_more(b, what); });
+        }
     }
 }
+
+void abandon_during_each_operation(weirt_rank *rank) { abandon_during_each(rank, 0); }
+void abandon_during_each_between(weirt_rank *rank) { abandon_during_each(rank, 1); }
 
 // The stream records a graph while an earlier kernel on it still waits: the memory stays until the stream is destroyed.
 void abandon_while_recording(weirt_rank *rank)
@@ -474,6 +485,13 @@ TEST_P(CollectiveLife, AbandonWithKernelsQueued)
         GTEST_SKIP() << "ranks that share a GPU: what abandon frees waits for the kernel of the other rank";
     }
     run(2, abandon_during_each_operation);
+}
+TEST_P(CollectiveLife, AbandonBetweenHosts)
+{
+    if (weirt_stage_shares_gpu(stage(), 2)) {
+        GTEST_SKIP() << "ranks that share a GPU: what abandon frees waits for the kernel of the other rank";
+    }
+    run(2, abandon_during_each_between);
 }
 TEST_P(CollectiveLife, AbandonWhileAStreamRecords)
 {
