@@ -840,7 +840,7 @@ static weir_status gather_chunk(const hosts_call *h, uint64_t at, uint64_t bytes
         weiri_move_args args;
         memset(&args, 0, sizeof args);
         args.move.send = hold + k * held;
-        args.move.recv = h->recv + k * h->ranks * h->bytes + at;
+        args.move.recv = weiri_offset(h->recv, k * h->ranks * h->bytes + at); /* of the root */
         args.move.most = bytes;
         args.move.pieces[root].send.bytes = bytes;
         for (uint32_t from = 0; from < h->ranks; from++) {
@@ -874,7 +874,7 @@ static weir_status scatter_chunk(const hosts_call *h, uint64_t at, uint64_t byte
     for (uint32_t k = 0; k < h->hosts && h->host == root_host && status == WEIR_OK; k++) {
         weiri_move_args args;
         memset(&args, 0, sizeof args);
-        args.move.send = h->send + k * h->ranks * h->bytes + at;
+        args.move.send = weiri_offset(h->send, k * h->ranks * h->bytes + at); /* of the root */
         args.move.recv = hold + k * held;
         args.move.most = bytes;
         args.move.pieces[root].recv.bytes = bytes;
