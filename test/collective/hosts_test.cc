@@ -91,6 +91,43 @@ void rooted(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// An allgather or a reduce_scatter as three parts of different sizes.
+weir_status call_in_parts(const Bench *b, const Operation &o, const Places &at)
+{
+    const uint32_t ranks = weir_collective_size(b->collective);
+    const uint64_t bounds[] = { 0, o.count / 3, o.count / 2 + 1, o.count };
+    const uint32_t size = weir_dtype_bytes(o.dtype);
+    std::vector<weir_extent> extents[3];
+    weir_part parts[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        for (uint32_t k = 0; k < ranks; k++) {
+            extents[i].push_back({ k * o.count + bounds[i], bounds[i + 1] - bounds[i] });
+        }
+        const uint64_t own = bounds[i] * size;
+        parts[i] = { at.send + (o.kind == ALLGATHER ? own : 0), at.recv + (o.kind == ALLGATHER ? 0 : own),
+                     extents[i].data(), o.dtype };
+    }
+    return o.kind == ALLGATHER ? weir_allgather_parts(b->collective, parts, 3, b->stream)
+                               : weir_reduce_scatter_parts(b->collective, parts, 3, o.op, b->stream);
+}
+
+// Graphs of parts, replayed with new data: short ones, and some that are longer than a rail's slot or than its hold.
+void replays_parts(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 1 << 20, 0, &bench);
+    for (const uint64_t count : { 77u, 2501u, 20001u }) {
+        for (const Kind kind : { ALLGATHER, REDUCE_SCATTER }) {
+            const Operation o =
+                operation(rank, kind, kind == ALLGATHER ? WEIR_U8 : WEIR_F32, WEIR_SUM, count, count + kind);
+            const Places at = places_of(&bench, o);
+            fine = fine && replay(&bench, o, at, 3, [&] { return WEIRT_OK(rank, call_in_parts(&bench, o, at)); });
+        }
+    }
+    bench_close(&bench);
+}
+
 // Graphs of sums with a factor in memory and of averages of integers, replayed with new data and another factor.
 void replays_joined(weirt_rank *rank)
 {
@@ -481,6 +518,12 @@ TEST_P(CollectiveHosts, GraphsOfFactorsAndAveragesAreReplayed)
 {
     run(replays_joined, 2, 2, 1, 1);
     run(replays_joined, 2, 1, 1, 1);
+}
+
+TEST_P(CollectiveHosts, GraphsOfPartsAreReplayed)
+{
+    run(replays_parts, 2, 2, 1, 1);
+    run(replays_parts, 2, 1, 2, 1);
 }
 
 TEST_P(CollectiveHostsTrouble, ArgumentsAreChecked) { run(arguments, 2, 2, 1, 1); }
