@@ -1,8 +1,7 @@
 /* collective.h - inside the folder: the state of a collective, and the way of an operation through the files.
  *
  *     call.c     the public call: checks its arguments, makes a request
- *     parts.c    the same for many parts, with their plan: between hosts in parts_between.c, and inside a host in
- *                parts_inside.c
+ *     parts.c    the same for many parts, with their plan: parts_between.c between hosts, parts_inside.c inside one
  *     plan.c     the steps of a request: one inside the host, or several inside it and over the rails
  *     map.c      maps the ordinary buffers of recorded calls, and those of receives
  *     grow.c     adds staging before the first step that needs more
@@ -18,8 +17,8 @@
  *     slots.c    the long slots of exchanges: allocates them, and maps those of others
  *     life.c     remembers the streams
  *
- * A file calls those below it, once for each step, and local.c, copies.c and rails.c call launch.c alone. So do plan.c
- * and parts_between.c for averages and copies between hosts. copies.c calls posts.c, too, and posts.c map.c.
+ * A file calls those below it, once for each step. local.c, copies.c and rails.c call launch.c alone; plan.c and
+ * parts_between.c also do, for averages and copies between hosts. copies.c calls posts.c, too, and posts.c map.c.
  * collective.c creates and frees; register.c registers; life.c destroys and abandons; tuning.c reads the tuning file;
  * text.c says what ranks called. */
 #ifndef WEIRI_COLLECTIVE_COLLECTIVE_H
