@@ -18,6 +18,15 @@ constexpr uint64_t kCount = 41;
 
 bool reduces(weir_collective_kind kind) { return kind <= WEIR_REDUCE_SCATTER; }
 
+// Runs the kernel as one thread.
+void run_alone(const weir_kernel *kernel, const perf_data_args &args)
+{
+    weir_coop one;
+    memset(&one, 0, sizeof one);
+    one.size = 1;
+    kernel->cpu(&args, one);
+}
+
 // The buffers of all ranks around one operation.
 struct Job {
     explicit Job(weir_collective_kind which) : kind(which) {}
@@ -45,10 +54,7 @@ struct Job {
         args.op = op;
         args.rank = rank;
         args.ranks = kRanks;
-        weir_coop one;
-        memset(&one, 0, sizeof one);
-        one.size = 1;
-        kernel->cpu(&args, one);
+        run_alone(kernel, args);
         return wrong;
     }
 
@@ -260,10 +266,7 @@ TEST(PerfData, InPlaceWhatIsSentStays)
         args.dtype = job.dtype;
         args.rank = rank;
         args.ranks = kRanks;
-        weir_coop one;
-        memset(&one, 0, sizeof one);
-        one.size = 1;
-        perf_data_write->cpu(&args, one);
+        run_alone(perf_data_write, args);
         EXPECT_EQ(memcmp(args.data[0].send, job.send[rank].data(), job.part()), 0);
         job.recv[rank] = whole;
         EXPECT_EQ(job.wrong(rank), (kRanks - 1) * kCount);
@@ -287,21 +290,18 @@ TEST(PerfData, SeveralOperationsOfOneLaunch)
     args.n = 3;
     args.dtype = WEIR_F16;
     args.ranks = kRanks;
-    weir_coop one;
-    memset(&one, 0, sizeof one);
-    one.size = 1;
-    perf_data_check->cpu(&args, one);
+    run_alone(perf_data_check, args);
     EXPECT_EQ(wrong, 0u);
     jobs[0].recv[0][0]++;
     jobs[2].recv[0][2]++;
-    perf_data_check->cpu(&args, one);
+    run_alone(perf_data_check, args);
     EXPECT_EQ(wrong, 2u);
     args.data[1].seed = 8 + 5;
-    perf_data_check->cpu(&args, one);
+    run_alone(perf_data_check, args);
     EXPECT_GT(wrong, kCount);
-    perf_data_write->cpu(&args, one); // wrong elements where data will be received
+    run_alone(perf_data_write, args); // wrong elements where data will be received
     wrong = 0;
-    perf_data_check->cpu(&args, one);
+    run_alone(perf_data_check, args);
     EXPECT_EQ(wrong, 3 * kCount);
 }
 

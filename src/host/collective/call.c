@@ -320,11 +320,8 @@ static weir_status check_extents(const char *name, const char *which, const weir
 static weir_status check_received(const char *name, const weir_extent *recvs, uint32_t ranks)
 {
     for (uint32_t k = 0; k < ranks; k++) {
-        const weir_extent mine = recvs[k];
         for (uint32_t other = 0; other < k; other++) {
-            const weir_extent theirs = recvs[other];
-            if (mine.count != 0 && theirs.count != 0 && mine.at < theirs.at + theirs.count &&
-                theirs.at < mine.at + mine.count) {
+            if (!weiri_extents_apart(recvs[k], recvs[other])) {
                 return weiri_fail(WEIR_ERR_INVALID, "%s: recvs[%u] and recvs[%u] overlap", name, other, k);
             }
         }

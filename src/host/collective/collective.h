@@ -253,6 +253,17 @@ typedef struct weiri_span {
     uint64_t bytes;
 } weiri_span;
 
+/* True if the two share no element. */
+static inline bool weiri_extents_apart(weir_extent a, weir_extent b)
+{
+    return a.count == 0 || b.count == 0 || a.at >= b.at + b.count || b.at >= a.at + a.count;
+}
+/* Adds a value to a digest of arguments, which the ranks compare. */
+static inline uint64_t weiri_mix(uint64_t digest, uint64_t value)
+{
+    digest = (digest ^ value) * 0x9e3779b97f4a7c15u;
+    return digest ^ digest >> 32;
+}
 /* `data` may be NULL. */
 static inline char *weiri_offset(const void *data, uint64_t bytes) { return (char *)((uintptr_t)data + bytes); }
 /* True if the two share no byte. */
@@ -310,12 +321,6 @@ weiri_call weiri_parts_call_of(const weiri_parts *call);
 bool weiri_parts_is_empty(const weir_part *part, uint32_t ranks);
 /* The end of the last of `ranks` extents, in bytes. */
 uint64_t weiri_parts_end(const weir_part *part, uint32_t ranks);
-/* Adds a value to a digest. */
-static inline uint64_t weiri_parts_mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
-    return hash ^ hash >> 32;
-}
 /* Carries out the elements of rank `root`, counted among the ranks of all hosts, as a broadcast or a reduce. */
 weir_status weiri_parts_extent(const weiri_parts *call, const weir_part *part, uint32_t root);
 /* Carries out a call among the ranks of this host, in the fewest launches. */

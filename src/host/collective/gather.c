@@ -48,7 +48,7 @@ static weir_status check_extents(const rooted_call *c, uint64_t *end)
         const uint64_t last = c->extents[k].count != 0 ? (c->extents[k].at + c->extents[k].count) * element : 0;
         *end = last > *end ? last : *end;
         for (uint32_t other = 0; other < k; other++) {
-            if (!weiri_spans_apart(piece_of(c, NULL, k), piece_of(c, NULL, other))) {
+            if (!weiri_extents_apart(c->extents[k], c->extents[other])) {
                 return weiri_fail(WEIR_ERR_INVALID, "%s: extents[%u] and extents[%u] overlap", c->name, other, k);
             }
         }
@@ -103,11 +103,8 @@ static uint64_t digest_of(const rooted_call *c)
 {
     uint64_t digest = 0;
     for (uint32_t k = 0; k < c->collective->size; k++) {
-        const uint64_t words[] = { c->extents[k].count != 0 ? c->extents[k].at : 0, c->extents[k].count };
-        for (uint32_t i = 0; i < 2; i++) {
-            digest = (digest ^ words[i]) * 0x9e3779b97f4a7c15u;
-            digest ^= digest >> 29;
-        }
+        const weir_extent extent = c->extents[k];
+        digest = weiri_mix(weiri_mix(digest, extent.count != 0 ? extent.at : 0), extent.count);
     }
     return digest;
 }

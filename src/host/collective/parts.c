@@ -23,14 +23,13 @@ static weir_status check_extents(const weiri_parts *call, const weir_part *part,
         return weiri_fail_null(name, "extents");
     }
     for (uint32_t k = 0; k < call->collective->size; k++) {
-        const weir_extent a = part->extents[k];
-        if (a.at > most || a.count > most) {
+        const weir_extent extent = part->extents[k];
+        if (extent.at > most || extent.count > most) {
             return weiri_fail(WEIR_ERR_INVALID, "%s: the extent of rank %u has %llu elements at %llu", name, k,
-                              (unsigned long long)a.count, (unsigned long long)a.at);
+                              (unsigned long long)extent.count, (unsigned long long)extent.at);
         }
         for (uint32_t i = 0; i < k; i++) {
-            const weir_extent b = part->extents[i];
-            if (a.count != 0 && b.count != 0 && a.at < b.at + b.count && b.at < a.at + a.count) {
+            if (!weiri_extents_apart(extent, part->extents[i])) {
                 return weiri_fail(WEIR_ERR_INVALID, "%s: the extents of ranks %u and %u overlap", name, i, k);
             }
         }
@@ -94,12 +93,12 @@ static weir_status check_parts(const weiri_parts *call)
 /* The digest of number, types and extents of the parts. */
 static uint64_t digest_of(const weiri_parts *call)
 {
-    uint64_t digest = weiri_parts_mix(0, call->n);
+    uint64_t digest = weiri_mix(0, call->n);
     for (uint32_t i = 0; i < call->n; i++) {
-        digest = weiri_parts_mix(digest, (uint64_t)call->parts[i].dtype);
+        digest = weiri_mix(digest, (uint64_t)call->parts[i].dtype);
         for (uint32_t k = 0; k < call->collective->size; k++) {
             const weir_extent extent = call->parts[i].extents[k];
-            digest = weiri_parts_mix(weiri_parts_mix(digest, extent.count != 0 ? extent.at : 0), extent.count);
+            digest = weiri_mix(weiri_mix(digest, extent.count != 0 ? extent.at : 0), extent.count);
         }
     }
     return digest;

@@ -338,7 +338,8 @@ static weir_status run_rails(const parts_step *s)
     return weiri_rails_run(s->collective, weiri_parts_call_of(call), call->digest, &r, call->stream);
 }
 
-/* What one way needs before the rails, the other one needs behind them. */
+/* An allgather copies its own elements before the rails and serves the host behind them. A reduce_scatter serves the
+ * host first. */
 static weir_status run_step(const parts_step *s)
 {
     const bool joins = s->call->joins;
@@ -433,34 +434,32 @@ static weir_status compare(const weiri_parts *call)
 /* The most bytes between two ranks of a host in a step: the sequence of a rank has the data of all hosts. */
 static uint64_t most_inside(const parts_step *s) { return s->hosts * s->longest; }
 
-/* Runs the parts from part `i` on that one step carries, and sets *next to the first part behind them. */
-static weir_status run_next(const weiri_parts *call, uint32_t i, uint32_t *next)
+/* Runs the parts from part `i` on that one step carries, and sets *next to the first part behind them. With `begins`
+ * they are the first of the call: it compares before launches of another order, and before it waits for the staging to
+ * grow. */
+static weir_status run_next(const weiri_parts *call, uint32_t i, bool begins, uint32_t *next)
 {
     weir_collective *collective = call->collective;
+    const weir_part *part = &call->parts[i];
+    weir_status status = WEIR_OK;
     parts_step s;
     *next = i + 1;
-    if (goes_by_extents(call, &call->parts[i])) {
-        return run_extents(call, &call->parts[i]);
+    if (goes_by_extents(call, part)) {
+        status = begins ? compare(call) : WEIR_OK;
+        return status == WEIR_OK ? run_extents(call, part) : status;
     }
     fill(call, i, &s);
     *next = i + s.n;
-    const weir_status grown = weiri_grow_between(collective, call->name, most_inside(&s), call->stream);
-    if (grown != WEIR_OK) {
-        return grown;
+    if (begins && weiri_grow_may(collective, most_inside(&s))) {
+        status = compare(call);
     }
-    return call->joins && s.ranks > 1 && s.longest > room_of(collective) ? run_turns(call, &call->parts[i])
-                                                                         : run_step(&s);
-}
-
-/* Whether a call that begins with part `i` has launches of another order first, or may wait for the staging to grow. */
-static bool begins_otherwise(const weiri_parts *call, uint32_t i)
-{
-    parts_step s;
-    if (goes_by_extents(call, &call->parts[i])) {
-        return true;
+    if (status == WEIR_OK) {
+        status = weiri_grow_between(collective, call->name, most_inside(&s), call->stream);
     }
-    fill(call, i, &s);
-    return weiri_grow_may(call->collective, most_inside(&s));
+    if (status != WEIR_OK) {
+        return status;
+    }
+    return call->joins && s.ranks > 1 && s.longest > room_of(collective) ? run_turns(call, part) : run_step(&s);
 }
 
 static uint32_t skip_empty(const weiri_parts *call, uint32_t i)
@@ -474,12 +473,13 @@ static uint32_t skip_empty(const weiri_parts *call, uint32_t i)
 weir_status weiri_parts_between(const weiri_parts *call)
 {
     const weiri_call as = weiri_parts_call_of(call);
-    uint32_t i = skip_empty(call, 0);
+    const uint32_t first = skip_empty(call, 0);
     weiri_rails_log(call->collective, as.kind);
-    weir_status status = i == call->n || begins_otherwise(call, i) ? compare(call) : WEIR_OK;
-    while (i < call->n && status == WEIR_OK) {
-        status = run_next(call, i, &i);
-        i = skip_empty(call, i);
+    weir_status status = first == call->n ? compare(call) : WEIR_OK;
+    for (uint32_t i = first; i < call->n && status == WEIR_OK;) {
+        uint32_t next = i;
+        status = run_next(call, i, i == first, &next);
+        i = skip_empty(call, next);
     }
     return status;
 }

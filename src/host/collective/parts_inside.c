@@ -160,7 +160,7 @@ static const weiri_team_memory *find_memory(const weiri_parts *call, uint32_t fi
                 return NULL;
             }
             all = memory;
-            *where = weiri_parts_mix(*where, (uintptr_t)data - (uintptr_t)weir_memory_pointer(memory->local));
+            *where = weiri_mix(*where, (uintptr_t)data - (uintptr_t)weir_memory_pointer(memory->local));
         }
     }
     return all;
